@@ -1,0 +1,63 @@
+//! Every limit of the system, in one table. `ramekin limits` prints [`TABLE`].
+//!
+//! A limit that depends on the budget is a function here, so that the rule stands in one place.
+
+macro_rules! limits {
+    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ty = $value:expr;)*) => {
+        $($(#[doc = $doc])+ pub const $name: $kind = $value;)*
+
+        /// Name, value and meaning of every fixed limit.
+        pub const TABLE: &[(&str, u64, &str)] = &[$((stringify!($name), $name as u64, concat!($($doc),+))),*];
+    };
+}
+
+limits! {
+    /// Smallest budget that a server starts with, bytes.
+    BUDGET_MIN: u64 = 20 << 20;
+    /// A page of a page file, bytes.
+    PAGE: usize = 4096;
+    /// Largest request body whatever the budget, bytes.
+    BODY_MAX: u64 = 32 << 20;
+    /// Open connections of a door.
+    CONNECTIONS_MAX: usize = 512;
+    /// All header lines of a request together, bytes.
+    HEADERS_MAX: usize = 16 << 10;
+    /// Header lines of a request.
+    HEADER_COUNT_MAX: usize = 64;
+    /// Depth of nested JSON in a request.
+    NESTING_MAX: usize = 64;
+    /// Points in one request.
+    POINTS_PER_REQUEST_MAX: usize = 1 << 20;
+    /// Queries in one batch request.
+    QUERIES_PER_BATCH_MAX: usize = 1024;
+    /// Results that one query may ask for, offset included.
+    RESULTS_MAX: usize = 1 << 16;
+    /// Dimensions of a dense vector.
+    DIM_MAX: usize = 65_536;
+    /// Named vectors of a collection.
+    VECTOR_NAMES_MAX: usize = 64;
+    /// Bytes of a collection's, alias's or vector's name.
+    NAME_MAX: usize = 255;
+    /// Collections of a store.
+    COLLECTIONS_MAX: usize = 16_384;
+    /// Payload of one point, bytes of JSON.
+    PAYLOAD_MAX: usize = 8 << 20;
+    /// Bytes of one log record; larger writes are cut into several.
+    LOG_RECORD_MAX: usize = 16 << 20;
+    /// Seconds that a request waits for memory when it names no timeout of its own.
+    TIMEOUT_DEFAULT_S: u64 = 30;
+    /// Longest timeout that a request may name, seconds.
+    TIMEOUT_MAX_S: u64 = 3600;
+    /// Requests that wait for the store at one time; the next one is refused.
+    QUEUE_MAX: usize = 1024;
+}
+
+/// The largest request body under a budget: the smaller of [`BODY_MAX`] and a quarter of the budget.
+pub const fn body_max(budget: u64) -> u64 {
+    if budget / 4 < BODY_MAX { budget / 4 } else { BODY_MAX }
+}
+
+const _: () = assert!(PAGE.is_power_of_two());
+const _: () = assert!(PAYLOAD_MAX < LOG_RECORD_MAX, "a point's payload must fit a log record");
+const _: () = assert!(DIM_MAX * 4 < LOG_RECORD_MAX, "a vector must fit a log record");
+const _: () = assert!(TIMEOUT_DEFAULT_S <= TIMEOUT_MAX_S);

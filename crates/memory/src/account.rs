@@ -1,0 +1,507 @@
+//! The tree of accounts.
+//!
+//! ```text
+//!   try_reserve(n) on a leaf:
+//!      climb from the leaf to the root; at each step the bytes that the step above must give are
+//!      max(floor, used + n) - max(floor, used): zero while a floor covers the use.
+//!      A limit that would be passed ends the climb: first those who yield are asked, in the
+//!      order of `pressure.rs`, then the caller gets `Busy` or `NoMemory`.
+//! ```
+//!
+//! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
+//! tree that is always consistent is worth more than the last nanoseconds.
+
+use crate::pressure::{Pressure, Yield, YieldOrder};
+use parking_lot::{Condvar, Mutex};
+use ramekin_base::{Error, Result, Size};
+use std::sync::Arc;
+
+/// The one number, and the tree below it.
+#[derive(Clone)]
+pub struct Budget {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    tree: Mutex<Tree>,
+    released: Condvar,
+    yielders: Mutex<Vec<(YieldOrder, Arc<dyn Yield>)>>,
+}
+
+struct Tree {
+    nodes: Vec<Node>,
+    free: Vec<usize>,
+    peak: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) formula: &'static str,
+    pub(crate) parent: Option<usize>,
+    pub(crate) limit: u64,
+    pub(crate) floor: u64,
+    /// Bytes in use by this account and those below it (floors below count in full).
+    pub(crate) used: u64,
+    /// Bytes that were reserved on this account itself.
+    pub(crate) own: u64,
+    pub(crate) predicted: Option<u64>,
+    pub(crate) wanted: Option<u64>,
+    handles: usize,
+}
+
+impl Node {
+    /// What the parent must hold for this account when it uses `used`.
+    fn claim(&self, used: u64) -> u64 {
+        used.max(self.floor)
+    }
+}
+
+/// A named part of the budget. Clones are handles to the same account; the last one removes it.
+pub struct Account {
+    shared: Arc<Shared>,
+    index: usize,
+}
+
+/// Bytes that are ours until dropped.
+#[must_use]
+pub struct Reservation {
+    account: Account,
+    bytes: u64,
+}
+
+impl Budget {
+    pub fn new(bytes: u64) -> Self {
+        let root = Node {
+            name: String::new(),
+            formula: "the budget",
+            parent: None,
+            limit: bytes,
+            floor: 0,
+            used: 0,
+            own: 0,
+            predicted: None,
+            wanted: None,
+            handles: 1,
+        };
+        let tree = Tree { nodes: vec![root], free: Vec::new(), peak: 0 };
+        Self {
+            shared: Arc::new(Shared {
+                tree: Mutex::new(tree),
+                released: Condvar::new(),
+                yielders: Mutex::new(Vec::new()),
+            }),
+        }
+    }
+
+    /// The account of the whole process.
+    pub fn root(&self) -> Account {
+        self.shared.tree.lock().nodes[0].handles += 1;
+        Account { shared: self.shared.clone(), index: 0 }
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.shared.tree.lock().nodes[0].limit
+    }
+
+    /// Bytes claimed now: in use, or held by a floor.
+    pub fn reserved(&self) -> u64 {
+        self.shared.tree.lock().nodes[0].used
+    }
+
+    /// Bytes that could be reserved now without asking anyone to yield.
+    pub fn free(&self) -> u64 {
+        let tree = self.shared.tree.lock();
+        tree.nodes[0].limit.saturating_sub(tree.nodes[0].used)
+    }
+
+    pub fn peak(&self) -> u64 {
+        self.shared.tree.lock().peak
+    }
+
+    /// Moves the budget. Below what is claimed, those who yield are asked first; returns the bytes
+    /// by which the claims still pass the new limit (0: done).
+    pub fn set_limit(&self, bytes: u64) -> u64 {
+        self.shared.tree.lock().nodes[0].limit = bytes;
+        let over = self.reserved().saturating_sub(bytes);
+        if over > 0 {
+            self.ask(over);
+        }
+        self.shared.released.notify_all();
+        self.reserved().saturating_sub(bytes)
+    }
+
+    pub fn pressure(&self) -> Pressure {
+        let tree = self.shared.tree.lock();
+        Pressure::of(tree.nodes[0].used, tree.nodes[0].limit)
+    }
+
+    /// Registers someone who can give bytes back when the budget is short.
+    pub fn add_yielder(&self, order: YieldOrder, yielder: Arc<dyn Yield>) {
+        let mut yielders = self.shared.yielders.lock();
+        yielders.push((order, yielder));
+        yielders.sort_by_key(|(order, _)| *order);
+    }
+
+    /// Asks those who yield, in order, until `wanted` bytes came back or all were asked.
+    pub(crate) fn ask(&self, wanted: u64) -> u64 {
+        self.shared.ask(wanted)
+    }
+
+    /// Every account with its path, root first, parents before children.
+    pub(crate) fn nodes(&self) -> Vec<(String, Node)> {
+        let tree = self.shared.tree.lock();
+        let live = |index: &usize| tree.nodes[*index].handles > 0;
+        (0..tree.nodes.len()).filter(live).map(|index| (tree.path(index), tree.nodes[index].clone())).collect()
+    }
+}
+
+impl Shared {
+    fn ask(&self, wanted: u64) -> u64 {
+        // The list is copied so that a yielder may itself release reservations.
+        let yielders: Vec<_> = self.yielders.lock().iter().map(|(_, yielder)| yielder.clone()).collect();
+        let mut given = 0;
+        for yielder in yielders {
+            if given >= wanted {
+                break;
+            }
+            given += yielder.give_back(wanted - given);
+        }
+        given
+    }
+}
+
+impl Tree {
+    fn path(&self, index: usize) -> String {
+        let mut parts = Vec::new();
+        let mut next = Some(index);
+        while let Some(index) = next {
+            parts.push(self.nodes[index].name.as_str());
+            next = self.nodes[index].parent;
+        }
+        parts.pop();
+        parts.reverse();
+        parts.join("/")
+    }
+
+    /// Adds `bytes` to the account and its claims upwards, or says which account is short and by how much.
+    fn add(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
+        let mut steps: Vec<(usize, u64)> = Vec::with_capacity(8);
+        let (mut next, mut more) = (Some(index), bytes);
+        while let Some(index) = next {
+            let node = &self.nodes[index];
+            let used = node.used.saturating_add(more);
+            if used > node.limit && more > 0 {
+                return Err(Short { index, missing: used - node.limit });
+            }
+            steps.push((index, more));
+            more = node.claim(used) - node.claim(node.used);
+            next = node.parent;
+        }
+        for (index, more) in steps {
+            self.nodes[index].used += more;
+        }
+        self.nodes[index].own += bytes;
+        self.peak = self.peak.max(self.nodes[0].used);
+        Ok(())
+    }
+
+    fn sub(&mut self, index: usize, bytes: u64) {
+        self.nodes[index].own -= bytes;
+        let (mut next, mut less) = (Some(index), bytes);
+        while let Some(index) = next {
+            let node = &mut self.nodes[index];
+            let before = node.claim(node.used);
+            node.used -= less;
+            less = before - node.claim(node.used);
+            next = node.parent;
+        }
+    }
+
+    fn drop_handle(&mut self, index: usize) {
+        self.nodes[index].handles -= 1;
+        if self.nodes[index].handles > 0 || index == 0 {
+            return;
+        }
+        let (floor, parent) = (self.nodes[index].floor, self.nodes[index].parent);
+        if let Some(parent) = parent {
+            // What a floor still held goes back; all reservations are gone, or a handle would live.
+            self.nodes[parent].own += floor;
+            self.sub(parent, floor);
+            self.free.push(index);
+            self.drop_handle(parent);
+        }
+    }
+}
+
+struct Short {
+    index: usize,
+    missing: u64,
+}
+
+impl Account {
+    /// A new account below this one. `formula` says in words what its bytes are made of.
+    pub fn child(&self, name: &str, formula: &'static str) -> Account {
+        let mut tree = self.shared.tree.lock();
+        let node = Node {
+            name: name.to_owned(),
+            formula,
+            parent: Some(self.index),
+            limit: u64::MAX,
+            floor: 0,
+            used: 0,
+            own: 0,
+            predicted: None,
+            wanted: None,
+            handles: 1,
+        };
+        tree.nodes[self.index].handles += 1;
+        let index = match tree.free.pop() {
+            Some(index) => {
+                tree.nodes[index] = node;
+                index
+            }
+            None => {
+                tree.nodes.push(node);
+                tree.nodes.len() - 1
+            }
+        };
+        Account { shared: self.shared.clone(), index }
+    }
+
+    /// This account may never use more than `bytes`.
+    #[must_use]
+    pub fn with_limit(self, bytes: u64) -> Account {
+        self.set_limit(bytes);
+        self
+    }
+
+    pub fn set_limit(&self, bytes: u64) {
+        self.shared.tree.lock().nodes[self.index].limit = bytes;
+        self.shared.released.notify_all();
+    }
+
+    /// Takes `bytes` from the parent for good: reserving up to them on this account cannot fail.
+    pub fn set_floor(&self, bytes: u64) -> Result<()> {
+        let mut tree = self.shared.tree.lock();
+        let node = &tree.nodes[self.index];
+        let (before, after) = (node.claim(node.used), node.used.max(bytes));
+        let parent = node.parent.ok_or_else(|| Error::bug("the budget itself has no floor"))?;
+        if after > before {
+            tree.add(parent, after - before).map_err(|short| tree.error(&short, bytes))?;
+            tree.nodes[parent].own -= after - before;
+        } else {
+            tree.nodes[parent].own += before - after;
+            tree.sub(parent, before - after);
+        }
+        tree.nodes[self.index].floor = bytes;
+        Ok(())
+    }
+
+    /// States what a formula over counts alone says that this account should hold.
+    pub fn predict(&self, bytes: u64) {
+        self.shared.tree.lock().nodes[self.index].predicted = Some(bytes);
+    }
+
+    /// States how much this account would use if the budget had no end.
+    pub fn want(&self, bytes: u64) {
+        self.shared.tree.lock().nodes[self.index].wanted = Some(bytes);
+    }
+
+    /// Bytes in use by this account and those below it.
+    pub fn used(&self) -> u64 {
+        self.shared.tree.lock().nodes[self.index].used
+    }
+
+    pub fn limit(&self) -> u64 {
+        self.shared.tree.lock().nodes[self.index].limit
+    }
+
+    pub fn path(&self) -> String {
+        self.shared.tree.lock().path(self.index)
+    }
+
+    /// Reserves without asking anyone to yield.
+    pub fn try_reserve_calm(&self, bytes: u64) -> Result<Reservation> {
+        let mut tree = self.shared.tree.lock();
+        tree.add(self.index, bytes).map_err(|short| tree.error(&short, bytes))?;
+        drop(tree);
+        Ok(Reservation { account: self.clone(), bytes })
+    }
+
+    /// Reserves `bytes`; where the budget is short, those who yield are asked first.
+    /// `Busy` if waiting can help, `NoMemory` if it cannot.
+    pub fn try_reserve(&self, bytes: u64) -> Result<Reservation> {
+        self.take(bytes)?;
+        Ok(Reservation { account: self.clone(), bytes })
+    }
+
+    fn take(&self, bytes: u64) -> Result<()> {
+        // A few rounds: what was yielded may be taken by someone else in between.
+        for _ in 0..4 {
+            let mut tree = self.shared.tree.lock();
+            let Err(short) = tree.add(self.index, bytes) else { return Ok(()) };
+            let error = tree.error(&short, bytes);
+            drop(tree);
+            // Only the root's shortage can be eased by others.
+            if short.index != 0 || self.shared.ask(short.missing) == 0 {
+                return Err(error);
+            }
+        }
+        let mut tree = self.shared.tree.lock();
+        tree.add(self.index, bytes).map_err(|short| tree.error(&short, bytes))
+    }
+
+    /// Blocks until something is released anywhere in the tree, or `at_most` has passed.
+    pub fn wait_for_release(&self, at_most: std::time::Duration) {
+        let mut tree = self.shared.tree.lock();
+        self.shared.released.wait_for(&mut tree, at_most);
+    }
+}
+
+impl Tree {
+    fn error(&self, short: &Short, asked: u64) -> Error {
+        let node = &self.nodes[short.index];
+        let name = if short.index == 0 { "the memory budget".to_owned() } else { self.path(short.index) };
+        let text =
+            format!("{name} is short: {} needed, {} of {} in use", Size(asked), Size(node.used), Size(node.limit));
+        if asked > node.limit { Error::no_memory(text) } else { Error::busy(text) }
+    }
+}
+
+impl Clone for Account {
+    fn clone(&self) -> Self {
+        self.shared.tree.lock().nodes[self.index].handles += 1;
+        Self { shared: self.shared.clone(), index: self.index }
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        self.shared.tree.lock().drop_handle(self.index);
+    }
+}
+
+impl Reservation {
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Reserves `bytes` more.
+    pub fn grow(&mut self, bytes: u64) -> Result<()> {
+        self.account.take(bytes)?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
+    /// Gives `bytes` back (all of them if it holds fewer).
+    pub fn shrink(&mut self, bytes: u64) {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        self.account.shared.tree.lock().sub(self.account.index, bytes);
+        self.account.shared.released.notify_all();
+    }
+
+    /// Grows or shrinks to `bytes`.
+    pub fn resize(&mut self, bytes: u64) -> Result<()> {
+        if bytes > self.bytes {
+            self.grow(bytes - self.bytes)
+        } else {
+            self.shrink(self.bytes - bytes);
+            Ok(())
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        self.shrink(self.bytes);
+    }
+}
+
+impl std::fmt::Debug for Reservation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Reservation({})", self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_base::{Kind, Rng};
+
+    #[test]
+    fn a_parents_limit_holds_for_its_children() {
+        let budget = Budget::new(100);
+        let a = budget.root().child("a", "").with_limit(60);
+        let (b, c) = (a.child("b", ""), a.child("c", ""));
+        let held = b.try_reserve(50).unwrap();
+        assert_eq!(c.try_reserve(20).unwrap_err().kind(), Kind::Busy);
+        assert_eq!(c.try_reserve(61).unwrap_err().kind(), Kind::NoMemory);
+        drop(held);
+        assert_eq!(c.try_reserve(60).unwrap().bytes(), 60);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn a_floor_is_taken_once_and_never_fails_below_it() {
+        let budget = Budget::new(100);
+        let (build, rest) = (budget.root().child("build", ""), budget.root().child("rest", ""));
+        build.set_floor(40).unwrap();
+        let all = rest.try_reserve(60).unwrap();
+        assert!(rest.try_reserve(1).is_err());
+        let inside = build.try_reserve(40).unwrap();
+        assert!(build.try_reserve(1).is_err());
+        drop(all);
+        let above = build.try_reserve(10).unwrap();
+        assert_eq!(budget.reserved(), 50);
+        drop((inside, above));
+        assert_eq!(budget.reserved(), 40);
+        drop(build);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn yielders_are_asked_in_order() {
+        struct Holder(Mutex<Vec<Reservation>>);
+        impl Yield for Holder {
+            fn give_back(&self, _: u64) -> u64 {
+                self.0.lock().pop().map_or(0, |held| held.bytes())
+            }
+        }
+        let budget = Budget::new(100);
+        let account = budget.root().child("cache", "");
+        let held = (0..10).map(|_| account.try_reserve(10).unwrap()).collect();
+        let holder = Arc::new(Holder(Mutex::new(held)));
+        budget.add_yielder(YieldOrder::Pages, holder.clone());
+        let _mine = budget.root().child("mine", "").try_reserve(35).unwrap();
+        assert_eq!(holder.0.lock().len(), 6);
+    }
+
+    /// Any sequence of reservations, floors and drops leaves the sums right.
+    #[test]
+    fn the_tree_always_adds_up() {
+        let mut rng = Rng::new(7);
+        for _ in 0..200 {
+            let budget = Budget::new(10_000);
+            let mut accounts = vec![budget.root()];
+            let mut held: Vec<Reservation> = Vec::new();
+            for _ in 0..200 {
+                let account = accounts[rng.below(accounts.len() as u64) as usize].clone();
+                match rng.below(6) {
+                    0 => accounts.push(account.child("x", "")),
+                    1 => {
+                        let _ = accounts.last().unwrap().set_floor(rng.below(500));
+                    }
+                    2 if !held.is_empty() => drop(held.swap_remove(rng.below(held.len() as u64) as usize)),
+                    _ => held.extend(account.try_reserve(rng.below(900)).ok()),
+                }
+                let own: u64 = held.iter().map(Reservation::bytes).sum();
+                assert!(budget.reserved() >= own && budget.reserved() <= 10_000);
+            }
+            held.clear();
+            accounts.clear();
+            assert_eq!(budget.reserved(), 0);
+        }
+    }
+}

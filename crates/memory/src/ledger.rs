@@ -1,0 +1,56 @@
+//! The live ledger: every account with its bytes, what a formula predicts, and what the kernel says.
+
+use crate::account::Budget;
+use crate::kernel::{self, Charge};
+use serde::Serialize;
+
+/// One account as people and programs read it.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    pub name: String,
+    pub bytes: u64,
+    pub predicted_bytes: u64,
+    pub formula: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wanted_bytes: Option<u64>,
+}
+
+/// The whole account book at one moment.
+#[derive(Debug, Clone, Serialize)]
+pub struct Ledger {
+    pub budget_bytes: u64,
+    pub charged_bytes: u64,
+    pub peak_bytes: u64,
+    /// Kernel's charge less booked bytes; the only line that is a remainder.
+    pub unaccounted_bytes: i64,
+    pub pressure: &'static str,
+    pub accounts: Vec<Line>,
+}
+
+impl Ledger {
+    /// Reads the kernel's charge and the tree, one after the other.
+    pub fn take(budget: &Budget) -> Self {
+        let Charge { charged, peak } = kernel::charge();
+        let accounts: Vec<Line> = budget
+            .nodes()
+            .into_iter()
+            .filter(|(path, node)| !path.is_empty() && (node.own > 0 || node.predicted.is_some()))
+            .map(|(name, node)| Line {
+                name,
+                bytes: node.own,
+                predicted_bytes: node.predicted.unwrap_or(node.own),
+                formula: node.formula,
+                wanted_bytes: node.wanted,
+            })
+            .collect();
+        let booked: u64 = accounts.iter().map(|line| line.bytes).sum();
+        Self {
+            budget_bytes: budget.limit(),
+            charged_bytes: charged,
+            peak_bytes: peak,
+            unaccounted_bytes: charged as i64 - booked as i64,
+            pressure: budget.pressure().name(),
+            accounts,
+        }
+    }
+}

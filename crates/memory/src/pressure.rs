@@ -1,0 +1,48 @@
+//! Who yields when memory is short, and in which order.
+//!
+//! ```text
+//!   1. Pages       cached pages nobody holds: costs a read later
+//!   2. Residency   whole sections go from resident to paged, widest codes first
+//!   3. (writes)    new writes wait up to their timeout, then 429
+//!   4. (refusal)   what can never fit: 507
+//!   reads go on; seal, merge and delete live on floors and are never asked
+//! ```
+
+/// The order in which bytes are asked back. Lower variants yield first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum YieldOrder {
+    Pages,
+    Residency,
+}
+
+/// Someone who can give reserved bytes back.
+pub trait Yield: Send + Sync {
+    /// Tries to release about `wanted` bytes; returns how many were released.
+    fn give_back(&self, wanted: u64) -> u64;
+}
+
+/// How short the budget is. Pages fill what is free by design, so this looks at all claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pressure {
+    Calm,
+    Tight,
+    Full,
+}
+
+impl Pressure {
+    pub(crate) fn of(used: u64, limit: u64) -> Self {
+        match limit.saturating_sub(used) {
+            free if free > limit / 10 => Self::Calm,
+            free if free > limit / 50 => Self::Tight,
+            _ => Self::Full,
+        }
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Calm => "calm",
+            Self::Tight => "tight",
+            Self::Full => "full",
+        }
+    }
+}
