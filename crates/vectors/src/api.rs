@@ -1,0 +1,283 @@
+//! The plain types that pass between a door and the store.
+//!
+//! ```text
+//!   door ──► Write / Query / Scroll ... ──► Store ──► Scored / Record / Info ──► door
+//! ```
+//!
+//! Decoded once at the door, never converted again below it. No wire type stands here, and nothing
+//! here knows JSON, but for a payload: it is kept as the JSON text of an object, checked at the door.
+
+use ramekin_base::PointId;
+use ramekin_memory::Reservation;
+use ramekin_vecmath::Metric;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Name of the only vector of a collection that has no named ones.
+pub const UNNAMED: &str = "";
+
+/// One dense vector of a collection.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VectorConfig {
+    pub dim: usize,
+    pub metric: MetricName,
+    /// What the client sent besides (`hnsw_config`, `quantization_config`, `on_disk`, ...): kept and echoed, as JSON text.
+    pub echo: Option<String>,
+}
+
+/// A metric as it is written to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MetricName {
+    Dot,
+    Cosine,
+    Euclid,
+    Manhattan,
+}
+
+impl MetricName {
+    pub fn metric(self) -> Metric {
+        match self {
+            Self::Dot => Metric::Dot,
+            Self::Cosine => Metric::Cosine,
+            Self::Euclid => Metric::Euclid,
+            Self::Manhattan => Metric::Manhattan,
+        }
+    }
+}
+
+/// What a collection is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CollectionConfig {
+    /// Vector name to its configuration; one entry named [`UNNAMED`] for a collection with a single vector.
+    pub vectors: BTreeMap<String, VectorConfig>,
+    /// Segments with fewer bytes of vectors than this are scanned, not indexed; KiB.
+    pub full_scan_threshold_kib: u64,
+    /// Share of deleted points from which a segment is rewritten.
+    pub deleted_threshold: f64,
+    /// Segments with fewer points than this are not rewritten for their deleted points alone.
+    pub vacuum_min_vectors: u64,
+    /// Wished recall@10, 0.5 to 0.999.
+    pub recall: f32,
+    /// What the client sent besides (`hnsw_config`, `optimizers_config`, `wal_config`, ...): section name to JSON text.
+    pub echo: BTreeMap<String, String>,
+}
+
+/// A change of a collection's configuration; `None` leaves a value as it is.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct CollectionPatch {
+    pub full_scan_threshold_kib: Option<u64>,
+    pub deleted_threshold: Option<f64>,
+    pub vacuum_min_vectors: Option<u64>,
+    pub recall: Option<f32>,
+    /// Section name to JSON text; replaces the kept text (the door merges old and new).
+    pub echo: BTreeMap<String, String>,
+    /// Vector name to the JSON text kept for it.
+    pub vector_echo: BTreeMap<String, String>,
+}
+
+/// One step of an alias request; all steps of a request happen together or not at all.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum AliasAction {
+    Create { alias: String, collection: String },
+    Delete { alias: String },
+    Rename { from: String, to: String },
+}
+
+/// The vectors of a batch under one name: `data` is `present.len()` vectors of the collection's dimension, in order.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Column {
+    pub name: String,
+    pub dim: usize,
+    /// Index into the batch's ids for each vector; strictly ascending. A point that is missing has no such vector.
+    pub present: Vec<u32>,
+    pub data: Vec<f32>,
+}
+
+/// Points of an upsert, by column. A later point with the same id in a batch wins.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Batch {
+    pub ids: Vec<PointId>,
+    pub columns: Vec<Column>,
+    /// JSON text of each point's payload object; empty text: no payload. Empty list: no point has one.
+    pub payloads: Vec<Box<str>>,
+}
+
+/// A write to one collection.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Write {
+    /// Replaces whole points, or adds them.
+    Upsert(Batch),
+    /// Removes points; unknown ids are no error.
+    Delete(Vec<PointId>),
+    /// Replaces the vectors named in the batch, keeps the others and the payload. Unknown ids: `NotFound`.
+    UpdateVectors(Batch),
+    /// Removes the named vectors of the points.
+    DeleteVectors { ids: Vec<PointId>, names: Vec<String> },
+    /// Changes the payload of points.
+    Payload { ids: Vec<PointId>, change: PayloadChange },
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum PayloadChange {
+    /// Sets the keys of this JSON object, keeps the others; `key`: only inside this top-level path.
+    Merge(Box<str>),
+    /// The payload becomes this JSON object.
+    Overwrite(Box<str>),
+    /// Removes these top-level keys.
+    DeleteKeys(Vec<String>),
+    Clear,
+}
+
+/// How long a writer waits for its answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// Until it is durable.
+    Durable,
+    /// Until it is durable and visible.
+    Visible,
+}
+
+/// What a write answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Number of the operation in its store, from 1.
+    pub operation: u64,
+    pub visible: bool,
+}
+
+/// Which parts of points to return.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Parts {
+    pub payload: PayloadParts,
+    pub vectors: VectorParts,
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum PayloadParts {
+    #[default]
+    None,
+    All,
+    /// Only these paths (`a.b`); a path names the whole value below it.
+    Include(Vec<String>),
+    Exclude(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum VectorParts {
+    #[default]
+    None,
+    All,
+    Names(Vec<String>),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub enum Target {
+    Vector(Vec<f32>),
+    /// The vector of this point, which is then left out of the results.
+    Point(PointId),
+    /// No vector: points in the order of their ids (what a scroll gives), score 0.
+    Ids,
+}
+
+/// A search for the nearest points.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Query {
+    pub target: Target,
+    pub using: String,
+    pub limit: usize,
+    pub offset: usize,
+    pub score_threshold: Option<f32>,
+    pub exact: bool,
+    pub ef: Option<usize>,
+    pub rescore: bool,
+    pub indexed_only: bool,
+    pub parts: Parts,
+}
+
+/// A vector as it is returned, under its name.
+pub type NamedVectors = Vec<(String, Vec<f32>)>;
+
+/// A point without a score.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    pub id: PointId,
+    /// JSON text of the object; `None` if not asked for; `Some("{}")` if asked for and empty.
+    pub payload: Option<String>,
+    /// `None` if not asked for.
+    pub vectors: Option<NamedVectors>,
+}
+
+/// A point with its score, as the metric's users expect it (a distance for Euclid and Manhattan).
+#[derive(Debug, Clone, PartialEq)]
+pub struct Scored {
+    pub record: Record,
+    pub score: f32,
+    pub version: u64,
+}
+
+/// Answers, with the memory they hold; dropped when the bytes are on the wire.
+pub struct Held<T> {
+    pub value: T,
+    pub memory: Vec<Reservation>,
+}
+
+/// What one query did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Profile {
+    pub clusters: u64,
+    pub codes: u64,
+    pub rescored: u64,
+    pub reads: u64,
+    pub read_bytes: u64,
+    pub cache_hits: u64,
+    pub reserved_bytes: u64,
+    pub stages_us: Stages,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Stages {
+    pub coarse: u64,
+    pub scan: u64,
+    pub rescore: u64,
+    pub payload: u64,
+}
+
+/// A page of a scroll: records in id order and where the next page starts.
+pub struct Page {
+    pub records: Vec<Record>,
+    pub next: Option<PointId>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    Green,
+    Yellow,
+    Grey,
+    Red,
+}
+
+/// Work in the background, as progress for people.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// "seal", "merge" or "vacuum", with the phase: "merge: assign".
+    pub what: String,
+    pub done: u64,
+    pub total: u64,
+    pub rate_per_s: f64,
+    pub left_s: f64,
+}
+
+/// A collection as it stands.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Info {
+    pub config: CollectionConfig,
+    pub status: Status,
+    /// "ok", or the error that turned it red.
+    pub optimizer: Result<(), String>,
+    pub points: u64,
+    pub indexed_vectors: u64,
+    pub segments: u64,
+    pub progress: Option<Progress>,
+    pub bytes_on_disk: u64,
+    pub last_operation: u64,
+}
