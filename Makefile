@@ -1,0 +1,62 @@
+# One runner: what people and CI call. `make help` lists it.
+
+VENV   ?= .venv
+PYTHON ?= python3
+PY     := $(VENV)/bin/python
+CARGO  ?= cargo
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+BINARY := $(TARGET)/release/ramekin
+DEMO_DIR  ?= .demo
+BENCH_DIR ?= .bench
+
+export RAMEKIN_BIN := $(abspath $(BINARY))
+export BENCH_DIR
+
+.PHONY: help build demo test check bench bench-small fmt floors sim-small clean-demo
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+build: ## the server, as target/release/ramekin
+	$(CARGO) build --release --locked -p ramekin-server
+
+demo: build $(VENV)/demo.stamp ## index real text under 128 MiB and ask it; QUERY="..." asks one's own
+	$(PY) demo/demo.py --data $(DEMO_DIR) $(if $(QUERY),--query "$(QUERY)")
+
+test: build $(VENV)/test.stamp ## Rust tests, then end-to-end tests with qdrant-client
+	$(CARGO) test --workspace --locked
+	$(PY) -m pytest -q tests
+
+check: ## the whole gate: format, lints, floors, tests, simulator, small benches
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(MAKE) floors
+	$(MAKE) test
+	$(MAKE) sim-small
+	$(MAKE) bench-small
+	@echo "make check: passed"
+
+floors: $(VENV)/test.stamp ## crates use only crates on lower floors
+	$(PY) -m pytest -q tests/test_floors.py
+
+SIM_SEEDS ?= 300
+sim-small: ## the store on a simulated disk, a small number of seeds
+	$(CARGO) run --release --locked -p ramekin-sim -- --seeds $(SIM_SEEDS)
+
+bench-small: build $(VENV)/test.stamp ## every row of the bench in small
+	$(PY) bench/rows.py --small
+
+bench: build $(VENV)/bench.stamp ## every row in full; the first run builds the data sets
+	$(PY) bench/rows.py
+
+fmt: ## format the Rust code
+	$(CARGO) fmt --all
+
+clean-demo: ## forget the demo's data
+	rm -rf $(DEMO_DIR)
+
+# A virtual environment with pinned packages; each stamp stands for one requirements file installed.
+$(VENV)/%.stamp: requirements/%.txt requirements/pins.txt requirements/demo.txt requirements/test.txt
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV) || { echo "Python's venv is missing: on Debian, apt-get install python3-venv"; exit 1; }
+	$(PY) -m pip install --quiet --disable-pip-version-check -r $<
+	@touch $@

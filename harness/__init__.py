@@ -1,0 +1,1 @@
+"""What demo, tests and benchmarks share: the server as a process, its cgroup, a light client, the oracle."""
