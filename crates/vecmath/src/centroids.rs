@@ -1,0 +1,93 @@
+//! All centroids of an index scored for one query, in int8.
+//!
+//! ```text
+//!   block of 16:  start: 16 x i32 | scale: 16 x f32 | bias: 16 x f32 | dims 0..4 of 16 | dims 4..8 of 16 | ...
+//!                 -128 * sum(c)     of each centroid                   64 bytes          64 bytes
+//! ```
+//!
+//! A step multiplies four dimensions of 16 centroids at a time. The query is stored with 128 added, since the
+//! instruction wants one unsigned side; `start` takes that away again. The bytes are little-endian and may lie in a file
+//! as they are.
+
+/// Centroids of a block.
+const LANES: usize = 16;
+const HEAD: usize = LANES * 12;
+
+/// Packing and scoring of int8 centroids; the packed bytes belong to the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Centroids8 {
+    k: usize,
+    dim: usize,
+}
+
+impl Centroids8 {
+    pub fn new(k: usize, dim: usize) -> Self {
+        assert!(k > 0 && dim > 0, "nothing to score");
+        Self { k, dim }
+    }
+
+    fn block(&self) -> usize {
+        HEAD + self.dim.div_ceil(4) * 64
+    }
+
+    /// Bytes of the packed form.
+    pub fn bytes(&self) -> usize {
+        self.k.div_ceil(LANES) * self.block()
+    }
+
+    /// Packs `k` centroids; `bias` of each is taken from its scores (Euclid: half the squared length).
+    pub fn pack(&self, centroids: &[f32], bias: &[f32], out: &mut [u8]) {
+        assert_eq!(centroids.len(), self.k * self.dim, "centroids of another size");
+        assert_eq!(bias.len(), self.k, "a bias for each centroid");
+        assert_eq!(out.len(), self.bytes(), "packed form of another size");
+        out.fill(0);
+        for (at, (centroid, bias)) in centroids.chunks_exact(self.dim).zip(bias).enumerate() {
+            let lane = at % LANES;
+            let block = &mut out[at / LANES * self.block()..][..self.block()];
+            let max = centroid.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+            let scale = max / 127.0;
+            let inverse = if scale > 0.0 && scale.is_finite() { 1.0 / scale } else { 0.0 };
+            let mut sum = 0;
+            for (d, x) in centroid.iter().enumerate() {
+                let byte = (x * inverse).round().clamp(-127.0, 127.0) as i8;
+                sum += i32::from(byte);
+                block[HEAD + d / 4 * 64 + lane * 4 + d % 4] = byte as u8;
+            }
+            block[lane * 4..][..4].copy_from_slice(&(-128 * sum).to_le_bytes());
+            block[(LANES + lane) * 4..][..4].copy_from_slice(&scale.to_le_bytes());
+            block[(2 * LANES + lane) * 4..][..4].copy_from_slice(&(-bias).to_le_bytes());
+        }
+    }
+
+    /// Scores `<q, c> - bias(c)` of all centroids, from their packed form. `room` is filled with the query's bytes and may be
+    /// used again.
+    pub fn scores(&self, q: &[f32], packed: &[u8], room: &mut Vec<u8>, out: &mut [f32]) {
+        assert_eq!(q.len(), self.dim, "query of another dimension");
+        assert_eq!(packed.len(), self.bytes(), "packed form of another size");
+        assert_eq!(out.len(), self.k, "a score for each centroid");
+        let scale = self.quantise(q, room);
+        let number = |block: &[u8], at: usize| [block[at * 4], block[at * 4 + 1], block[at * 4 + 2], block[at * 4 + 3]];
+        for (block, out) in packed.chunks_exact(self.block()).zip(out.chunks_mut(LANES)) {
+            for (lane, out) in out.iter_mut().enumerate() {
+                let mut sum = i32::from_le_bytes(number(block, lane));
+                for (d, q) in room.iter().enumerate() {
+                    sum += i32::from(*q) * i32::from(block[HEAD + d / 4 * 64 + lane * 4 + d % 4] as i8);
+                }
+                let centroid_scale = f32::from_le_bytes(number(block, LANES + lane));
+                *out =
+                    (sum as f32 * scale).mul_add(centroid_scale, f32::from_le_bytes(number(block, 2 * LANES + lane)));
+            }
+        }
+    }
+
+    /// The query as bytes with 128 added, filled up to whole groups of four; returns its scale.
+    fn quantise(&self, q: &[f32], room: &mut Vec<u8>) -> f32 {
+        let max = q.iter().fold(0.0f32, |max, x| max.max(x.abs()));
+        let scale = max / 127.0;
+        let inverse = if scale > 0.0 && scale.is_finite() { 1.0 / scale } else { 0.0 };
+        room.clear();
+        room.extend(q.iter().map(|x| ((x * inverse).round().clamp(-127.0, 127.0) + 128.0) as u8));
+        room.resize(self.dim.next_multiple_of(4), 128);
+        scale
+    }
+}
