@@ -1,0 +1,233 @@
+//! The real file system under all three engines: everything but how a batch is read.
+//!
+//! ```text
+//!   open   O_DIRECT ──refused──► buffered, no read-ahead; what was read or written is dropped behind
+//!   write  pwrite (buffered: written out and dropped every BEHIND_MAX bytes)
+//!   sync   fdatasync; a folder: fsync
+//! ```
+
+use crate::disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Sync, Tally, check_aligned};
+use crate::file::{File, Handle, LocalFile};
+use crate::{mmap, pread, probe};
+use parking_lot::RwLock;
+use ramekin_base::{Error, Result};
+use rustix::fd::AsRawFd;
+use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Bytes that a buffered file may keep in the page cache before they are written out and dropped.
+const BEHIND_MAX: u64 = 1 << 20;
+
+/// Real files through one engine.
+pub struct Local {
+    engine: Engine,
+    block: usize,
+    tally: Tally,
+}
+
+impl Local {
+    /// The engine for files under `folder`, whose device decides the block. An error if the kernel forbids it.
+    pub fn new(engine: Engine, folder: &Path) -> Result<Self> {
+        Self::with_block(engine, probe::block(folder)?)
+    }
+
+    pub(crate) fn with_block(engine: Engine, block: usize) -> Result<Self> {
+        Ok(Self { engine, block, tally: Tally::default() })
+    }
+}
+
+impl Disk for Local {
+    fn open(&self, path: &Path, how: Open) -> Result<File> {
+        let access = match how {
+            Open::Read => OFlags::RDONLY,
+            Open::Write => OFlags::RDWR,
+            Open::Create => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+        };
+        let open = |flags| fs::open(path, access | flags | OFlags::CLOEXEC, Mode::from(0o644));
+        let direct = match self.engine {
+            Engine::Mmap => Err(Errno::INVAL),
+            Engine::Uring | Engine::Pread => open(OFlags::DIRECT),
+        };
+        let (fd, direct) = match direct {
+            // Some kernels create the file before they find that it cannot be direct.
+            Err(Errno::INVAL) if how == Open::Create => match open(OFlags::empty()) {
+                Err(Errno::EXIST) if self.engine != Engine::Mmap => {
+                    (fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()), false)
+                }
+                opened => (opened, false),
+            },
+            Err(Errno::INVAL) => (open(OFlags::empty()), false),
+            opened => (opened, true),
+        };
+        let fd = fd.map_err(|error| errno(error, "open", path))?;
+        if !direct {
+            // Read-ahead would fill the page cache with what nobody asked for. Refusal costs speed only.
+            let _ = fs::fadvise(&fd, 0, None, Advice::Random);
+        }
+        let file = LocalFile { fd, direct, behind: AtomicU64::new(0), mapping: RwLock::new(None) };
+        Ok(File { path: path.to_owned(), handle: Handle::Local(file) })
+    }
+
+    fn read(&self, ops: &mut [ReadOp<'_>]) -> Result<()> {
+        for op in ops.iter() {
+            check_aligned(self.block, op.file, op.at, op.buf)?;
+        }
+        self.tally.batch(ops);
+        let result = match self.engine {
+            Engine::Uring | Engine::Pread => pread::read(ops),
+            Engine::Mmap => return mmap::read(ops),
+        };
+        for op in ops.iter() {
+            let file = op.file.local()?;
+            if !file.direct {
+                let len = std::num::NonZeroU64::new(op.buf.len() as u64);
+                let _ = fs::fadvise(file.fd(), op.at, len, Advice::DontNeed);
+            }
+        }
+        result
+    }
+
+    fn write(&self, file: &File, at: u64, data: &[u8]) -> Result<()> {
+        check_aligned(self.block, file, at, data)?;
+        let local = file.local()?;
+        let mut done = 0;
+        while done < data.len() {
+            match rustix::io::pwrite(local.fd(), &data[done..], at + done as u64) {
+                Ok(0) => return Err(Error::io("the disk took no bytes").at(file.path().display())),
+                Ok(more) => done += more,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(errno(error, "write", file.path())),
+            }
+        }
+        self.tally.write(data.len());
+        if !local.direct && self.engine != Engine::Mmap {
+            let behind = local.behind.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64;
+            if behind >= BEHIND_MAX {
+                local.behind.store(0, Ordering::Relaxed);
+                local.write_out(file.path())?;
+                local.drop_behind();
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self, what: Sync<'_>) -> Result<()> {
+        self.tally.sync();
+        match what {
+            Sync::File(file) => {
+                let local = file.local()?;
+                fs::fdatasync(local.fd()).map_err(|error| errno(error, "fdatasync", file.path()))?;
+                if !local.direct && self.engine != Engine::Mmap {
+                    local.behind.store(0, Ordering::Relaxed);
+                    local.drop_behind();
+                }
+                Ok(())
+            }
+            Sync::Folder(folder) => {
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                fs::open(folder, flags, Mode::empty())
+                    .and_then(fs::fsync)
+                    .map_err(|error| errno(error, "fsync", folder))
+            }
+        }
+    }
+
+    fn list(&self, folder: &Path) -> Result<Vec<Entry>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let failed = |error| errno(error, "list", folder);
+        let fd = fs::open(folder, flags, Mode::empty()).map_err(failed)?;
+        let mut entries = Vec::new();
+        for entry in fs::Dir::read_from(&fd).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let stat = match fs::statat(&fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                // Removed since the folder was read.
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(failed(error)),
+            };
+            let is_folder = FileType::from_raw_mode(stat.st_mode).is_dir();
+            let bytes = if is_folder { 0 } else { stat.st_size as u64 };
+            entries.push(Entry { name: name.to_string_lossy().into_owned(), bytes, folder: is_folder });
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(entries)
+    }
+
+    fn rename(&self, from: &Path, to: Option<&Path>) -> Result<()> {
+        match to {
+            Some(to) => fs::rename(from, to).map_err(|error| errno(error, "rename", from)),
+            None => match fs::unlink(from) {
+                Err(Errno::ISDIR | Errno::PERM) => fs::rmdir(from).map_err(|error| errno(error, "remove", from)),
+                removed => removed.map_err(|error| errno(error, "remove", from)),
+            },
+        }
+    }
+
+    fn make_folder(&self, folder: &Path) -> Result<()> {
+        std::fs::create_dir_all(folder).map_err(|error| Error::from(error).at(folder.display()))
+    }
+
+    fn len(&self, file: &File) -> Result<u64> {
+        file.local()?.len(file.path())
+    }
+
+    fn set_len(&self, file: &File, bytes: u64) -> Result<()> {
+        let local = file.local()?;
+        let before = local.len(file.path())?;
+        // No mapping may reach past the end while the file shrinks.
+        let mut mapping = local.mapping.write();
+        *mapping = None;
+        if bytes > before {
+            match fs::fallocate(local.fd(), FallocateFlags::empty(), before, bytes - before) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
+                result => return result.map_err(|error| errno(error, "fallocate", file.path())),
+            }
+        }
+        fs::ftruncate(local.fd(), bytes).map_err(|error| errno(error, "ftruncate", file.path()))
+    }
+
+    fn block(&self) -> usize {
+        self.block
+    }
+
+    fn engine_name(&self) -> &str {
+        self.engine.name()
+    }
+
+    fn counters(&self) -> Counters {
+        self.tally.get()
+    }
+}
+
+impl LocalFile {
+    pub(crate) fn len(&self, path: &Path) -> Result<u64> {
+        fs::fstat(self.fd()).map(|stat| stat.st_size as u64).map_err(|error| errno(error, "stat", path))
+    }
+
+    /// Writes all dirty pages out and waits for it, without the cost of a sync. A failure must be
+    /// reported from here: the kernel tells it once, so the next sync would call these pages clean.
+    fn write_out(&self, path: &Path) -> Result<()> {
+        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        // SAFETY: a call on a descriptor that we hold.
+        match unsafe { libc::sync_file_range(self.fd().as_raw_fd(), 0, 0, flags) } {
+            0 => Ok(()),
+            _ => Err(Error::from(std::io::Error::last_os_error()).at(format!("write out {}", path.display()))),
+        }
+    }
+
+    /// Drops the file's clean pages from the page cache, which the budget does not see.
+    fn drop_behind(&self) {
+        let _ = fs::fadvise(self.fd(), 0, None, Advice::DontNeed);
+    }
+}
+
+/// An error of the kernel, with what was tried and where.
+pub(crate) fn errno(error: Errno, what: &str, path: &Path) -> Error {
+    Error::from(std::io::Error::from(error)).at(format!("{what} {}", path.display()))
+}
