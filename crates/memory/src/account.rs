@@ -394,6 +394,14 @@ impl Reservation {
         Ok(())
     }
 
+    /// Reserves `bytes` more without asking anyone to yield; for those who yield themselves.
+    pub fn grow_calm(&mut self, bytes: u64) -> Result<()> {
+        let mut tree = self.account.shared.tree.lock();
+        tree.add(self.account.index, bytes).map_err(|short| tree.error(&short, bytes))?;
+        self.bytes += bytes;
+        Ok(())
+    }
+
     /// Gives `bytes` back (all of them if it holds fewer).
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
