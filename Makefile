@@ -21,7 +21,7 @@ build: ## the server, as target/release/ramekin
 	$(CARGO) build --release --locked -p ramekin-server
 
 demo: build $(VENV)/demo.stamp ## index real text under 128 MiB and ask it; QUERY="..." asks one's own
-	$(PY) demo/demo.py --data $(DEMO_DIR) $(if $(QUERY),--query "$(QUERY)")
+	$(PY) demo/run.py --data $(DEMO_DIR) $(if $(QUERY),--query "$(QUERY)")
 
 test: build $(VENV)/test.stamp ## Rust tests, then end-to-end tests with qdrant-client
 	$(CARGO) test --workspace --locked

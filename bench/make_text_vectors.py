@@ -33,7 +33,7 @@ def say(text: str) -> None:
 
 def gather(wanted: int) -> list[str]:
     """Distinct texts; trees are read in order of how much they read like documentation, until there are enough."""
-    seen: set[int] = set()
+    seen: set[bytes] = set()
     texts: list[str] = []
     for tree in cargo_registry() + python_sources() + rust_books() + system_texts():
         before = len(texts)

@@ -35,6 +35,12 @@ def words_of(text: str) -> list[str]:
     return found
 
 
+def unit(rows: np.ndarray) -> np.ndarray:
+    rows = rows.astype(np.float32)
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 1e-6)
+
+
 class Embedder:
     def __init__(self, dim: int, vocabulary: int = 60_000, seed: int = 0, words_twice: int = 3):
         self.counts = TfidfVectorizer(
@@ -46,12 +52,14 @@ class Embedder:
         self.svd.fit(self.counts.fit_transform(texts))
         return self
 
+    def fit_embed(self, texts: list[str]) -> np.ndarray:
+        """Fits on the texts and embeds them, reading their words once."""
+        return unit(self.svd.fit_transform(self.counts.fit_transform(texts)))
+
     def batches(self, texts: list[str]) -> Iterator[np.ndarray]:
         """Unit rows; a text without a known word becomes a row of zeros."""
         for at in range(0, len(texts), BATCH):
-            rows = self.svd.transform(self.counts.transform(texts[at : at + BATCH])).astype(np.float32)
-            norms = np.linalg.norm(rows, axis=1, keepdims=True)
-            yield np.divide(rows, norms, out=np.zeros_like(rows), where=norms > 1e-6)
+            yield unit(self.svd.transform(self.counts.transform(texts[at : at + BATCH])))
 
     def embed(self, texts: list[str]) -> np.ndarray:
         return np.concatenate(list(self.batches(texts)))

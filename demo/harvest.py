@@ -11,8 +11,11 @@ examples, doctests, tables, licence headers) is left out; what remains must look
 """
 
 import argparse
+import functools
 import gzip
+import hashlib
 import html
+import multiprocessing
 import os
 import re
 import sys
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FILE_BYTES_MAX = 2 << 20
+FOLDERS_LEFT_OUT = ("__pycache__", "locale", "site-packages")  # a tree may itself be called site-packages
 WORDS_MIN = 8  # fewer words say too little to be found by meaning
 WORDS_AIM = 24  # a snippet is closed once it has this many
 WORDS_MAX = 80
@@ -90,7 +94,7 @@ def system_texts() -> list[Path]:
 def files_of(tree: Path) -> Iterator[Path]:
     """Files that we can read, in a stable order."""
     for folder, folders, names in os.walk(tree):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in ("__pycache__", "locale"))
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in FOLDERS_LEFT_OUT)
         for name in sorted(names):
             if reader_of(name) is not None:
                 path = Path(folder, name)
@@ -300,21 +304,26 @@ def snippets_of(blocks: Iterator[Block], file: str, overlap: bool = False) -> It
             first = first + 1 if overlap else max(last, first + 1)
 
 
-def harvest(trees: list[Path], overlap: bool = False, seen: set[int] | None = None) -> Iterator[Snippet]:
-    """Every distinct snippet of the trees. Texts are compared without their digits and case, by hash."""
+def snippets_in(path: Path, tree: Path, overlap: bool) -> list[tuple[bytes, Snippet]]:
+    """Snippets of one file with the key by which equal texts are known: their words, without case and digits."""
+    found = []
+    for snippet in snippets_of(reader_of(path.name)(read_text(path)), str(path.relative_to(tree)), overlap):
+        words = " ".join(WORD.findall(snippet.text.lower()))
+        found.append((hashlib.blake2b(words.encode(), digest_size=8).digest(), snippet))
+    return found
+
+
+def harvest(trees: list[Path], overlap: bool = False, seen: set[bytes] | None = None) -> Iterator[Snippet]:
+    """Every distinct snippet of the trees, in an order that depends on names only; files are read on all cores."""
     seen = set() if seen is None else seen
-    files: set[Path] = set()
-    for tree in trees:
-        for path in files_of(tree):
-            if path in files:
-                continue
-            files.add(path)
-            reader = reader_of(path.name)
-            for snippet in snippets_of(reader(read_text(path)), str(path.relative_to(tree)), overlap):
-                key = hash(tuple(WORD.findall(snippet.text.lower())))
-                if key not in seen:
-                    seen.add(key)
-                    yield snippet
+    with multiprocessing.Pool() as pool:
+        for tree in trees:
+            read = functools.partial(snippets_in, tree=tree, overlap=overlap)
+            for found in pool.imap(read, files_of(tree), chunksize=16):
+                for key, snippet in found:
+                    if key not in seen:
+                        seen.add(key)
+                        yield snippet
 
 
 def main() -> None:
@@ -322,7 +331,7 @@ def main() -> None:
     parser.add_argument("--overlap", action="store_true", help="each sentence opens a snippet")
     parser.add_argument("--show", type=int, default=2, help="examples printed of each tree")
     args = parser.parse_args()
-    seen: set[int] = set()
+    seen: set[bytes] = set()
     total = 0
     for tree in cargo_registry() + python_sources() + rust_books() + system_texts():
         count = 0

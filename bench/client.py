@@ -1,0 +1,63 @@
+"""Calls that several benches share: create a collection, upload in the two forms, query bodies, recall over REST."""
+
+import json
+import time
+
+import numpy as np
+from qdrant_client import QdrantClient, models
+
+from bench.dataset import Dataset
+from harness import exact, load
+from harness.rest import Connection, points_body, request_bytes
+from harness.server import Server
+
+NAME = "bench"
+
+
+def create(server: Server, dim: int, name: str = NAME, **more) -> None:
+    body = {"vectors": {"size": dim, "distance": "Cosine"}, **more}
+    Connection(server.port).must("PUT", f"/collections/{name}?timeout=60", body)
+
+
+def upload_columnar(server: Server, base: np.ndarray, batch: int, name: str = NAME) -> None:
+    """qdrant-client with models.Batch: ids and vectors as columns."""
+    client = QdrantClient(url=server.url, timeout=600)
+    for at in range(0, len(base), batch):
+        part = base[at : at + batch]
+        points = models.Batch(ids=list(range(at, at + len(part))), vectors=part.tolist())
+        client.upsert(name, points, wait=False)
+    client.close()
+
+
+def upload_default(server: Server, base: np.ndarray, name: str = NAME) -> None:
+    """qdrant-client's upload_collection with nothing said: 64 points a request, one process."""
+    client = QdrantClient(url=server.url, timeout=600)
+    client.upload_collection(name, vectors=base, ids=range(len(base)))
+    client.close()
+
+
+def upload_light(server: Server, base: np.ndarray, batch: int = 2_000, first_id: int = 0, name: str = NAME) -> None:
+    """The same columns without the library, where the upload is not what is measured. Waits out refusals."""
+    connection = Connection(server.port, timeout=600)
+    for at in range(0, len(base), batch):
+        raw = request_bytes("PUT", f"/collections/{name}/points?wait=false", points_body(first_id + at, base[at : at + batch]))
+        while (answer := connection.send(raw)).status == 429:
+            time.sleep(float(answer.headers.get("retry-after", 1)))
+        if answer.status != 200:
+            raise RuntimeError(f"upload: {answer.status} {answer.error}")
+    connection.close()
+
+
+def query_request(vector: np.ndarray, name: str = NAME, **more) -> bytes:
+    body = {"query": [float(f"{v:.7g}") for v in vector.tolist()], "limit": 10, **more}
+    return request_bytes("POST", f"/collections/{name}/points/query", json.dumps(body).encode())
+
+
+def search(server: Server, data: Dataset, connections: int = 2, name: str = NAME, **more) -> tuple[float, load.Load]:
+    """Recall@10 with each query sent once, and what the load saw."""
+    requests = [query_request(q, name, **more) for q in data.query]
+    seen = load.run(server.port, requests, connections, keep=True)
+    if seen.statuses[200] != len(requests):
+        raise RuntimeError(f"searches failed: {dict(seen.statuses)}")
+    found = [[p["id"] for p in json.loads(body)["result"]["points"]] for _, body in seen.bodies]
+    return exact.recall(found, data.truth), seen
