@@ -75,10 +75,30 @@ pub fn charge() -> Charge {
     Charge { charged, peak: field("/proc/self/status", "VmHWM:").unwrap_or(charged) }
 }
 
-/// Bytes that the allocator holds from the kernel and bytes that it handed out; `None` without its statistics.
+/// The allocator's own view, handed in by the program that chose the allocator.
+#[derive(Clone, Copy)]
+pub struct Allocator {
+    /// Bytes that it holds from the kernel, and bytes that it handed out.
+    pub resident: fn() -> Option<(u64, u64)>,
+    /// Gives back to the kernel what its callers no longer need.
+    pub decay: fn(),
+}
+
+static ALLOCATOR: std::sync::OnceLock<Allocator> = std::sync::OnceLock::new();
+
+/// Says once, at start, whom to ask about the heap.
+pub fn set_allocator(allocator: Allocator) {
+    _ = ALLOCATOR.set(allocator);
+}
+
+/// Bytes that the allocator holds from the kernel and bytes that it handed out; `None` if it does not tell.
 pub fn allocator_resident() -> Option<(u64, u64)> {
-    tikv_jemalloc_ctl::epoch::advance().ok()?;
-    let resident = tikv_jemalloc_ctl::stats::resident::read().ok()?;
-    let allocated = tikv_jemalloc_ctl::stats::allocated::read().ok()?;
-    Some((resident as u64, allocated as u64))
+    (ALLOCATOR.get()?.resident)()
+}
+
+/// Asks the allocator to give back to the kernel what its callers no longer need. Quick where there is nothing to give.
+pub fn allocator_decay() {
+    if let Some(allocator) = ALLOCATOR.get() {
+        (allocator.decay)();
+    }
 }

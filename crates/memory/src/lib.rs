@@ -19,6 +19,8 @@ mod ledger;
 mod pressure;
 
 pub use account::{Account, Budget, Reservation};
-pub use kernel::{Charge, allocator_resident, cgroup_limit, charge, machine_memory};
+pub use kernel::{
+    Allocator, Charge, allocator_decay, allocator_resident, cgroup_limit, charge, machine_memory, set_allocator,
+};
 pub use ledger::{Ledger, Line};
 pub use pressure::{Pressure, Yield, YieldOrder};
