@@ -9,9 +9,11 @@
 //! instruction wants one unsigned side; `start` takes that away again. The bytes are little-endian and may lie in a file
 //! as they are.
 
+use crate::kernels::kernels;
+
 /// Centroids of a block.
-const LANES: usize = 16;
-const HEAD: usize = LANES * 12;
+pub(crate) const LANES: usize = 16;
+pub(crate) const HEAD: usize = LANES * 12;
 
 /// Packing and scoring of int8 centroids; the packed bytes belong to the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,7 +28,7 @@ impl Centroids8 {
         Self { k, dim }
     }
 
-    fn block(&self) -> usize {
+    pub(crate) fn block(&self) -> usize {
         HEAD + self.dim.div_ceil(4) * 64
     }
 
@@ -66,18 +68,8 @@ impl Centroids8 {
         assert_eq!(packed.len(), self.bytes(), "packed form of another size");
         assert_eq!(out.len(), self.k, "a score for each centroid");
         let scale = self.quantise(q, room);
-        let number = |block: &[u8], at: usize| [block[at * 4], block[at * 4 + 1], block[at * 4 + 2], block[at * 4 + 3]];
-        for (block, out) in packed.chunks_exact(self.block()).zip(out.chunks_mut(LANES)) {
-            for (lane, out) in out.iter_mut().enumerate() {
-                let mut sum = i32::from_le_bytes(number(block, lane));
-                for (d, q) in room.iter().enumerate() {
-                    sum += i32::from(*q) * i32::from(block[HEAD + d / 4 * 64 + lane * 4 + d % 4] as i8);
-                }
-                let centroid_scale = f32::from_le_bytes(number(block, LANES + lane));
-                *out =
-                    (sum as f32 * scale).mul_add(centroid_scale, f32::from_le_bytes(number(block, 2 * LANES + lane)));
-            }
-        }
+        // SAFETY: all sizes are those of this shape.
+        unsafe { (kernels().centroids)(self, room, scale, packed, out) }
     }
 
     /// The query as bytes with 128 added, filled up to whole groups of four; returns its scale.

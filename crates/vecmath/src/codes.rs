@@ -16,6 +16,7 @@
 //! So a kernel shifts and masks whole registers of bytes, and each shift meets a straight run of the query. A
 //! *record* is a code and its two factors: `code, f: u16 LE, k: u16 LE`.
 
+use crate::kernels::kernels;
 use ramekin_base::{Error, Result};
 
 /// Bits a dimension, 1 to 8.
@@ -106,15 +107,12 @@ impl Encoder {
         assert_eq!(code.len(), code_bytes(width, self.dim), "code of another size");
         let norm_squared = crate::dot(r, r);
         let scale = best_scale(width, r, norm_squared);
-        let (mut along_r, mut length, mut along) = (0.0f32, 0.0f32, 0.0f32);
-        for ((x, c), level) in r.iter().zip(centre).zip(&mut self.levels) {
-            *level = level_of(width, *x, scale);
-            let value = f32::from(*level) + width.offset();
-            along_r += x * value;
-            length += value * value;
-            along += c * value;
-        }
-        pack(width, &self.levels, code);
+        // SAFETY: all have the encoder's dimension, and the code its size.
+        let [along_r, length, along] = unsafe {
+            let sums = (kernels().quantise)(width, r, centre, scale, &mut self.levels);
+            (kernels().pack)(width, &self.levels, code);
+            sums
+        };
         let f = norm_squared / along_r;
         if !f.is_finite() {
             return Encoded { along, ..Encoded::default() };
@@ -139,24 +137,14 @@ fn best_scale(width: Width, r: &[f32], norm_squared: f32) -> f32 {
     let mut best = (first, f32::MIN);
     for trial in TRIALS {
         let scale = first * trial;
-        let (mut along, mut length) = (0.0f32, 0.0f32);
-        for x in r {
-            let value = f32::from(level_of(width, *x, scale)) + width.offset();
-            along += x * value;
-            length += value * value;
-        }
+        // SAFETY: any residual will do.
+        let (along, length) = unsafe { (kernels().trial)(width, r, scale) };
         let cosine = along / length.sqrt();
         if cosine > best.1 {
             best = (scale, cosine);
         }
     }
     best.0
-}
-
-#[inline]
-fn level_of(width: Width, x: f32, scale: f32) -> u8 {
-    let half = (1u32 << (width.bits() - 1)) as f32;
-    ((x * scale).floor().clamp(-half, half - 1.0) + half) as u8
 }
 
 /// Packs levels, one byte a dimension, to a code.

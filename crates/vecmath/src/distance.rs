@@ -5,6 +5,8 @@
 //!   Euclid        -|q - x|      Manhattan   -sum |q_i - x_i|
 //! ```
 
+use crate::kernels::kernels;
+
 /// How two vectors are compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
 pub enum Metric {
@@ -19,21 +21,24 @@ pub enum Metric {
 #[inline]
 pub fn dot(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len(), "dot of vectors of two lengths");
-    a.iter().zip(b).map(|(a, b)| a * b).sum()
+    // SAFETY: the lengths are equal.
+    unsafe { (kernels().dot)(a, b) }
 }
 
 /// The squared Euclidean distance.
 #[inline]
 pub fn l2_squared(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len(), "distance of vectors of two lengths");
-    a.iter().zip(b).map(|(a, b)| (a - b) * (a - b)).sum()
+    // SAFETY: the lengths are equal.
+    unsafe { (kernels().l2_squared)(a, b) }
 }
 
 /// The Manhattan distance.
 #[inline]
 pub fn l1(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len(), "distance of vectors of two lengths");
-    a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum()
+    // SAFETY: the lengths are equal.
+    unsafe { (kernels().l1)(a, b) }
 }
 
 /// The Euclidean length.
@@ -58,7 +63,8 @@ pub fn normalise(a: &mut [f32]) -> bool {
 #[inline]
 pub fn sad(a: &[u8], b: &[u8]) -> u32 {
     assert_eq!(a.len(), b.len(), "distance of codes of two lengths");
-    a.iter().zip(b).map(|(a, b)| u32::from(a.abs_diff(*b))).sum()
+    // SAFETY: the lengths are equal.
+    unsafe { (kernels().sad)(a, b) }
 }
 
 /// How well `x` answers `q`; larger is better.
@@ -73,9 +79,20 @@ pub fn score(metric: Metric, q: &[f32], x: &[f32]) -> f32 {
 
 /// [`score`] of each row of `block` (`out.len()` rows of `dim`, one after another).
 pub fn score_block(metric: Metric, q: &[f32], block: &[f32], dim: usize, out: &mut [f32]) {
-    assert_eq!(q.len(), dim, "query of another dimension");
+    assert!(q.len() == dim && dim > 0, "query of another dimension");
     assert_eq!(block.len(), dim * out.len(), "block of another size");
-    for (x, out) in block.chunks_exact(dim).zip(out) {
-        *out = score(metric, q, x);
+    let kernels = kernels();
+    // SAFETY: the block holds a row for each score.
+    unsafe {
+        match metric {
+            Metric::Dot | Metric::Cosine => (kernels.dot_rows)(q, block, out),
+            Metric::Euclid => (kernels.l2_rows)(q, block, out),
+            Metric::Manhattan => (kernels.l1_rows)(q, block, out),
+        }
+    }
+    match metric {
+        Metric::Dot | Metric::Cosine => {}
+        Metric::Euclid => out.iter_mut().for_each(|score| *score = -score.sqrt()),
+        Metric::Manhattan => out.iter_mut().for_each(|score| *score = -*score),
     }
 }

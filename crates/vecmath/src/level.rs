@@ -1,6 +1,6 @@
-//! Which instructions to use: found out once, then a load of one byte.
+//! Which instructions to use: found out once, then one load.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use crate::kernels;
 
 /// A set of kernels. Each level contains the ones before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -37,22 +37,9 @@ impl std::str::FromStr for Level {
     }
 }
 
-/// 0 until the first call of [`level`].
-static CHOSEN: AtomicU8 = AtomicU8::new(0);
-
 /// The level in use.
-#[inline]
 pub fn level() -> Level {
-    match CHOSEN.load(Ordering::Relaxed) {
-        1 => Level::Plain,
-        2 => Level::Avx2,
-        3 => Level::Avx512,
-        _ => {
-            let found = detected();
-            CHOSEN.store(found as u8, Ordering::Relaxed);
-            found
-        }
-    }
+    kernels::kernels().level
 }
 
 /// The highest level that this processor offers.
@@ -82,7 +69,5 @@ pub fn detected() -> Level {
 /// Uses `wanted` from now on, or the highest level there is below it; returns what is used. For tests and examples:
 /// the choice holds for the whole process.
 pub fn force_level(wanted: Level) -> Level {
-    let used = wanted.min(detected());
-    CHOSEN.store(used as u8, Ordering::Relaxed);
-    used
+    kernels::activate(wanted).level
 }

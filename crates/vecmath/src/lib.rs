@@ -25,6 +25,7 @@
 pub mod centroids;
 pub mod codes;
 pub mod distance;
+mod kernels;
 pub mod level;
 pub mod panels;
 pub mod query;

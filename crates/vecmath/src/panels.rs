@@ -11,6 +11,8 @@
 //! The score of row x and centroid c is `<x, c> - bias(c)`. With `bias = |c|^2 / 2` the best score is the nearest
 //! centroid and `|x - c|^2 = |x|^2 - 2 * score`; with `bias = 0` it is the largest inner product.
 
+use crate::kernels::kernels;
+
 /// Centroids of a panel.
 pub(crate) const PANEL: usize = 32;
 
@@ -22,11 +24,12 @@ pub(crate) struct Line(pub(crate) [f32; 16]);
 /// Centroids, packed for the tile kernel.
 #[derive(Clone, Debug)]
 pub struct Panels {
-    k: usize,
-    dim: usize,
-    lines: Vec<Line>,
+    pub(crate) k: usize,
+    pub(crate) dim: usize,
+    /// Two lines for each dimension of each panel.
+    pub(crate) lines: Vec<Line>,
     /// `-bias` of each centroid; minus infinity for the ones that only fill up the last panel.
-    start: Vec<Line>,
+    pub(crate) start: Vec<Line>,
 }
 
 impl Panels {
@@ -85,16 +88,8 @@ impl Panels {
     pub fn assign(&self, rows: &[f32], best: &mut [u32], scores: &mut [f32]) {
         assert_eq!(rows.len(), best.len() * self.dim, "rows of another size");
         assert_eq!(best.len(), scores.len(), "a score for each row");
-        let mut all = vec![0.0; self.k];
-        for ((row, best), score) in rows.chunks_exact(self.dim).zip(best).zip(scores) {
-            self.scores(row, &mut all);
-            (*best, *score) = (0, all[0]);
-            for (at, value) in all.iter().enumerate() {
-                if *value > *score {
-                    (*best, *score) = (at as u32, *value);
-                }
-            }
-        }
+        // SAFETY: there are as many rows as results.
+        unsafe { (kernels().assign)(self, rows, best, scores) }
     }
 
     /// The score of each row against each centroid: `out[row * k + centroid]`.
@@ -102,19 +97,7 @@ impl Panels {
         let count = rows.len() / self.dim;
         assert_eq!(rows.len(), count * self.dim, "rows of another size");
         assert_eq!(out.len(), count * self.k, "a score for each row and centroid");
-        for (row, out) in rows.chunks_exact(self.dim).zip(out.chunks_exact_mut(self.k)) {
-            for (panel, out) in out.chunks_mut(PANEL).enumerate() {
-                let mut sums = [0.0; PANEL];
-                sums[..16].copy_from_slice(&self.start[panel * 2].0);
-                sums[16..].copy_from_slice(&self.start[panel * 2 + 1].0);
-                let lines = &self.lines[panel * self.dim * 2..(panel + 1) * self.dim * 2];
-                for (value, pair) in row.iter().zip(lines.chunks_exact(2)) {
-                    for (sum, c) in sums.iter_mut().zip(pair[0].0.iter().chain(&pair[1].0)) {
-                        *sum += value * c;
-                    }
-                }
-                out.copy_from_slice(&sums[..out.len()]);
-            }
-        }
+        // SAFETY: there is a place for each row and centroid.
+        unsafe { (kernels().scores)(self, rows, out) }
     }
 }

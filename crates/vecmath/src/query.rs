@@ -4,22 +4,30 @@
 //!   int8    q_i ~ scale * i8           <q, code> ~ scale * (sum i8 * level + offset * sum i8)
 //!   tables  16 bytes for 4 dimensions: entry m = sum of the q of the set bits of m, from 0 up, in steps of 1/63 of
 //!           the widest group; 63 at most, so that four entries add up within a byte
+//!   planes  the int8 bytes once more, in the order in which a 64-byte register meets them that takes a plane of a code
+//!           apart: all shifts of the first 64 bytes of the plane, then of the next
 //! ```
 
-use crate::codes::{Linear, Width, code_bytes, record_bytes, unpack};
+use crate::codes::{Linear, Width, code_bytes, plane_bytes, record_bytes};
+use crate::kernels::kernels;
 
 /// Largest entry of a byte table.
 pub(crate) const ENTRY_MAX: f32 = 63.0;
 /// Readable bytes past the end of the int8 query, so that a kernel may load whole registers.
-const PAD: usize = 64;
+const PAD: usize = 128;
+/// Records whose sums are taken in one go.
+const BATCH: usize = 64;
 
 /// A query in the forms that the code kernels read.
 #[derive(Clone, Debug)]
 pub struct QueryCodes {
     dim: usize,
     pub(crate) bytes: Vec<i8>,
-    pub(crate) scale: f32,
-    pub(crate) sum: i32,
+    /// For planes of 4, 2 and 1 bits, from these places on; see [`arrange`].
+    planes: Vec<i8>,
+    plane_starts: [usize; 3],
+    scale: f32,
+    sum: i32,
     /// 16 entries for each 4 dimensions; filled up with groups of zeros to a multiple of 4 groups.
     pub(crate) tables: Vec<u8>,
     /// `<q, code> ~ table_step * sum of entries + table_base`.
@@ -32,9 +40,12 @@ impl QueryCodes {
     pub fn new(dim: usize) -> Self {
         assert!(dim > 0, "a query of no dimensions");
         let groups = dim.div_ceil(4).next_multiple_of(4);
+        let (plane_starts, planes) = plane_starts(dim);
         Self {
             dim,
             bytes: vec![0; dim + PAD],
+            planes: vec![0; planes],
+            plane_starts,
             scale: 0.0,
             sum: 0,
             tables: vec![0; groups * 16],
@@ -45,7 +56,7 @@ impl QueryCodes {
 
     /// Heap bytes of a prepared query, to be reserved before.
     pub fn bytes(dim: usize) -> usize {
-        dim + PAD + dim.div_ceil(4).next_multiple_of(4) * 16
+        dim + PAD + plane_starts(dim).1 + dim.div_ceil(4).next_multiple_of(4) * 16
     }
 
     pub fn dim(&self) -> usize {
@@ -58,33 +69,46 @@ impl QueryCodes {
         let max = rotated.iter().fold(0.0f32, |max, x| max.max(x.abs()));
         self.scale = max / 127.0;
         let inverse = if self.scale > 0.0 && self.scale.is_finite() { 1.0 / self.scale } else { 0.0 };
-        self.sum = 0;
-        for (byte, x) in self.bytes.iter_mut().zip(rotated) {
-            *byte = (x * inverse).round().clamp(-127.0, 127.0) as i8;
-            self.sum += i32::from(*byte);
+        // SAFETY: there is a byte for each dimension.
+        self.sum = unsafe { (kernels().query_bytes)(rotated, inverse, &mut self.bytes) };
+        for (start, bits) in self.plane_starts.into_iter().zip([4, 2, 1]) {
+            arrange(&self.bytes, self.dim, bits, &mut self.planes[start..]);
         }
         self.prepare_tables(rotated);
     }
 
     fn prepare_tables(&mut self, rotated: &[f32]) {
-        let widest = rotated.chunks(4).map(|group| group.iter().map(|x| x.abs()).sum()).fold(0.0f32, f32::max);
-        self.table_step = widest / ENTRY_MAX;
-        let inverse = if self.table_step > 0.0 && self.table_step.is_finite() { 1.0 / self.table_step } else { 0.0 };
-        self.table_base = 0.0;
-        for (table, group) in self.tables.chunks_exact_mut(16).zip(rotated.chunks(4)) {
-            let lowest: f32 = group.iter().map(|x| x.min(0.0)).sum();
-            self.table_base += lowest - 0.5 * group.iter().sum::<f32>();
-            for (mask, entry) in table.iter_mut().enumerate() {
-                let set = group.iter().enumerate().filter(|(bit, _)| mask >> bit & 1 == 1).map(|(_, x)| x);
-                *entry = ((set.sum::<f32>() - lowest) * inverse).round().clamp(0.0, ENTRY_MAX) as u8;
+        let (mut widest, mut base) = (0.0f32, 0.0);
+        for group in rotated.chunks(4) {
+            let (mut width, mut lowest) = (0.0, 0.0);
+            for x in group {
+                width += x.abs();
+                lowest += x.min(0.0);
+                base -= 0.5 * x;
             }
+            widest = widest.max(width);
+            base += lowest;
         }
+        self.table_step = widest / ENTRY_MAX;
+        self.table_base = base;
+        let inverse = if self.table_step > 0.0 && self.table_step.is_finite() { 1.0 / self.table_step } else { 0.0 };
+        // SAFETY: there are 16 entries for each group.
+        unsafe { (kernels().query_tables)(rotated, inverse, &mut self.tables) };
+    }
+
+    /// The query's bytes as the kernel of a plane of so many bits (4, 2, 1) reads them.
+    #[inline(always)]
+    pub(crate) fn plane(&self, bits: u32) -> *const i8 {
+        self.planes[self.plane_starts[2 - bits.ilog2() as usize]..].as_ptr()
     }
 
     /// `<q, code>` of one code.
     pub fn dot(&self, width: Width, code: &[u8]) -> f32 {
         assert_eq!(code.len(), code_bytes(width, self.dim), "code of another size");
-        self.real(width, self.levels_dot(width, code))
+        let mut sum = [0];
+        // SAFETY: the one code has its size.
+        unsafe { (kernels().dots)(self, width, code, code.len(), &[0], &mut sum) };
+        self.real(width, sum[0])
     }
 
     /// `<q, code>` of codes that lie `stride` bytes apart (the last one may end with the slice).
@@ -92,8 +116,15 @@ impl QueryCodes {
         let bytes = code_bytes(width, self.dim);
         assert!(stride >= bytes, "codes overlap");
         assert!(out.is_empty() || codes.len() >= (out.len() - 1) * stride + bytes, "too few codes");
-        for (at, out) in out.iter_mut().enumerate() {
-            *out = self.real(width, self.levels_dot(width, &codes[at * stride..at * stride + bytes]));
+        let kernels = kernels();
+        for (batch, out) in out.chunks_mut(BATCH).enumerate() {
+            let which: [u32; BATCH] = std::array::from_fn(|at| (batch * BATCH + at) as u32);
+            let mut sums = [0; BATCH];
+            // SAFETY: all codes lie inside the slice.
+            unsafe { (kernels.dots)(self, width, codes, stride, &which[..out.len()], &mut sums[..out.len()]) };
+            for (out, sum) in out.iter_mut().zip(sums) {
+                *out = self.real(width, sum);
+            }
         }
     }
 
@@ -114,25 +145,65 @@ impl QueryCodes {
     ) {
         let (bytes, stride) = (code_bytes(width, self.dim), record_bytes(width, self.dim));
         assert!(which.len() == estimates.len() && which.len() == margins.len(), "an estimate for each record");
-        for ((at, estimate), margin) in which.iter().zip(estimates).zip(margins) {
-            let record = &records[*at as usize * stride..(*at as usize + 1) * stride];
-            let dot = self.real(width, self.levels_dot(width, &record[..bytes]));
-            let f = linear.f(u16::from_le_bytes([record[bytes], record[bytes + 1]]));
-            let k = linear.k(u16::from_le_bytes([record[bytes + 2], record[bytes + 3]]));
-            *estimate = base + f.mul_add(dot, k);
-            *margin = f * slack;
+        let count = records.len() / stride;
+        assert!(which.iter().all(|at| (*at as usize) < count), "a record past the end");
+        let kernels = kernels();
+        let step = |at: usize| u16::from_le_bytes([records[at], records[at + 1]]);
+        let results = estimates.chunks_mut(BATCH).zip(margins.chunks_mut(BATCH));
+        for (which, (estimates, margins)) in which.chunks(BATCH).zip(results) {
+            let mut sums = [0; BATCH];
+            // SAFETY: all records lie inside the slice.
+            unsafe { (kernels.dots)(self, width, records, stride, which, &mut sums[..which.len()]) };
+            for (((at, sum), estimate), margin) in which.iter().zip(sums).zip(estimates).zip(margins) {
+                let factors = *at as usize * stride + bytes;
+                let f = linear.f(step(factors));
+                *estimate = base + (f * self.real(width, sum) + linear.k(step(factors + 2)));
+                *margin = f * slack;
+            }
         }
     }
 
     /// The sum over int8 times level, as a real number.
     #[inline]
-    pub(crate) fn real(&self, width: Width, sum: i32) -> f32 {
+    fn real(&self, width: Width, sum: i32) -> f32 {
         self.scale * (sum as f32 + width.offset() * self.sum as f32)
     }
+}
 
-    fn levels_dot(&self, width: Width, code: &[u8]) -> i32 {
-        let mut levels = vec![0; self.dim];
-        unpack(width, code, &mut levels);
-        levels.iter().zip(&self.bytes).map(|(level, q)| i32::from(*level) * i32::from(*q)).sum()
+/// Copies that the last bytes of a plane are read as, if `left` bytes are left of it: 1, 2 or 4.
+fn copies(left: usize) -> usize {
+    match left {
+        0..=16 => 4,
+        17..=32 => 2,
+        _ => 1,
     }
+}
+
+/// Lays the query out for a plane: for each 64 bytes of the plane a register for each shift; where 32 or 16 are left,
+/// a register for 2 or 4 shifts. Returns the bytes taken. What no bit of a plane meets stays as it is: zero.
+fn arrange(bytes: &[i8], dim: usize, bits: u32, out: &mut [i8]) -> usize {
+    let (n, slices) = (plane_bytes(bits, dim), 8 / bits as usize);
+    let (mut from, mut to) = (0, 0);
+    while from < n {
+        let copies = copies(n - from);
+        let piece = 64 / copies;
+        for slice in 0..slices {
+            let source = &bytes[slice * n + from..][..piece];
+            out[to + slice * piece..][..piece].copy_from_slice(source);
+        }
+        to += slices.div_ceil(copies) * 64;
+        from += piece;
+    }
+    to
+}
+
+/// Where the planes of 4, 2 and 1 bits start, and where the last one ends.
+fn plane_starts(dim: usize) -> ([usize; 3], usize) {
+    let bytes = |bits: u32| {
+        let (n, slices) = (plane_bytes(bits, dim), 8 / bits as usize);
+        let left = n % 64;
+        let last = if left > 0 { slices.div_ceil(copies(left)) * 64 } else { 0 };
+        n / 64 * slices * 64 + last
+    };
+    ([0, bytes(4), bytes(4) + bytes(2)], bytes(4) + bytes(2) + bytes(1))
 }

@@ -9,6 +9,7 @@
 //!
 //! The same dimension and seed give the same rotation on every machine: segments on disk rely on it.
 
+use crate::kernels::kernels;
 use crate::panels::Panels;
 use ramekin_base::Rng;
 
@@ -72,48 +73,16 @@ impl Rotation {
         match &self.form {
             Form::Dense { matrix } => matrix.scores(rows, out),
             Form::Rounds { signs, front } => {
+                let kernels = kernels();
                 out.copy_from_slice(rows);
                 for row in out.chunks_exact_mut(self.dim) {
                     for (round, signs) in signs.chunks_exact(self.dim).enumerate() {
-                        mix(row, signs, *front, round);
+                        // SAFETY: a sign for each value; `front` is a power of two and not above the dimension.
+                        unsafe { (kernels.mix)(row, signs, *front, round) };
                     }
                 }
             }
         }
-    }
-}
-
-/// One round of the structured rotation, in place.
-fn mix(row: &mut [f32], signs: &[f32], front: usize, round: usize) {
-    for (x, sign) in row.iter_mut().zip(signs) {
-        *x *= sign;
-    }
-    let start = if round.is_multiple_of(2) { 0 } else { row.len() - front };
-    hadamard(&mut row[start..start + front]);
-    if front < row.len() {
-        let half = row.len() / 2;
-        let (low, high) = row.split_at_mut(half);
-        for (a, b) in low.iter_mut().zip(high) {
-            (*a, *b) = ((*a + *b) * std::f32::consts::FRAC_1_SQRT_2, (*a - *b) * std::f32::consts::FRAC_1_SQRT_2);
-        }
-    }
-}
-
-/// The orthonormal Walsh-Hadamard transform; the length is a power of two.
-fn hadamard(x: &mut [f32]) {
-    let mut half = 1;
-    while half < x.len() {
-        for pair in x.chunks_exact_mut(half * 2) {
-            let (low, high) = pair.split_at_mut(half);
-            for (a, b) in low.iter_mut().zip(high) {
-                (*a, *b) = (*a + *b, *a - *b);
-            }
-        }
-        half *= 2;
-    }
-    let scale = 1.0 / (x.len() as f32).sqrt();
-    for value in x {
-        *value *= scale;
     }
 }
 

@@ -11,6 +11,7 @@
 //! its block. The unused lanes of a last block are zeros and must be masked by the caller (or by `lanes`).
 
 use crate::codes::{Linear, Width, code_bytes};
+use crate::kernels::kernels;
 use crate::query::QueryCodes;
 use std::ops::Range;
 
@@ -115,9 +116,8 @@ impl QueryCodes {
     /// Sums of table entries of the 32 codes of one block.
     pub fn scan_sums(&self, block: &[u8], sums: &mut [u32; BLOCK]) {
         assert_eq!(block.len(), block_bytes(self.dim()), "block of another size");
-        for (lane, sum) in sums.iter_mut().enumerate() {
-            *sum = self.lane_sum(block, lane);
-        }
+        // SAFETY: the block has the query's dimension.
+        unsafe { (kernels().scan_sums)(self, block, sums) }
     }
 
     /// `<q, code>` from a sum of [`QueryCodes::scan_sums`].
@@ -128,15 +128,9 @@ impl QueryCodes {
 
     /// Scans one block: the estimates of all 32 lanes, and a bit for each that passes the threshold.
     pub fn scan_block(&self, block: &[u8], probe: &Probe, estimates: &mut [f32; BLOCK]) -> u32 {
-        let mut sums = [0; BLOCK];
-        self.scan_sums(block, &mut sums);
-        let mut mask = 0;
-        for lane in 0..BLOCK {
-            let (estimate, upper) = self.lane_estimate(block, lane, sums[lane], probe);
-            estimates[lane] = estimate;
-            mask |= u32::from(upper > probe.threshold) << lane;
-        }
-        mask
+        assert_eq!(block.len(), block_bytes(self.dim()), "block of another size");
+        // SAFETY: the block has the query's dimension.
+        unsafe { (kernels().scan_block)(self, block, probe, estimates) }
     }
 
     /// Scans blocks one after another and appends the places of `lanes` (counted over all blocks) that pass, in
@@ -145,41 +139,32 @@ impl QueryCodes {
         let bytes = block_bytes(self.dim());
         assert_eq!(blocks.len() % bytes, 0, "blocks of another size");
         assert!(lanes.end <= blocks.len() / bytes * BLOCK, "lanes past the last block");
-        let mut estimates = [0.0; BLOCK];
-        for at in lanes.start / BLOCK..lanes.end.div_ceil(BLOCK) {
-            let mut mask = self.scan_block(&blocks[at * bytes..(at + 1) * bytes], probe, &mut estimates);
-            mask &= lane_mask(at, &lanes);
-            while mask != 0 {
-                let lane = mask.trailing_zeros() as usize;
-                out.places.push((at * BLOCK + lane) as u32);
-                out.estimates.push(estimates[lane]);
-                mask &= mask - 1;
-            }
-        }
+        // SAFETY: the blocks have the query's dimension, and the lanes lie within them.
+        unsafe { (kernels().scan)(self, blocks, lanes, probe, out) }
     }
 
     /// The estimate of one lane of a block, for when few of its codes are wanted; and its margin `f * slack`.
     pub fn scan_one(&self, block: &[u8], lane: usize, probe: &Probe) -> (f32, f32) {
         assert_eq!(block.len(), block_bytes(self.dim()), "block of another size");
-        let (estimate, upper) = self.lane_estimate(block, lane, self.lane_sum(block, lane), probe);
-        (estimate, upper - estimate)
-    }
-
-    fn lane_sum(&self, block: &[u8], lane: usize) -> u32 {
-        let groups = self.dim().div_ceil(4);
-        (0..groups).map(|g| u32::from(self.tables[g * 16 + usize::from(nibble(block, g, lane))])).sum()
-    }
-
-    fn lane_estimate(&self, block: &[u8], lane: usize, sum: u32, probe: &Probe) -> (f32, f32) {
-        let (f, k) = factors(self.dim(), block, lane);
-        let (f, k) = (probe.linear.f(f), probe.linear.k(k) + probe.base);
-        let estimate = f.mul_add(self.scan_real(sum), k);
-        (estimate, f.mul_add(probe.slack, estimate))
+        lane_estimate(self, block, lane, lane_sum(self, block, lane), probe)
     }
 }
 
+/// The sum of table entries of one lane.
+pub(crate) fn lane_sum(query: &QueryCodes, block: &[u8], lane: usize) -> u32 {
+    let groups = query.dim().div_ceil(4);
+    (0..groups).map(|g| u32::from(query.tables[g * 16 + usize::from(nibble(block, g, lane))])).sum()
+}
+
+/// The estimate of a lane from its sum, and its margin.
+pub(crate) fn lane_estimate(query: &QueryCodes, block: &[u8], lane: usize, sum: u32, probe: &Probe) -> (f32, f32) {
+    let (f, k) = factors(query.dim(), block, lane);
+    let (f, k) = (probe.linear.f(f), probe.linear.k(k) + probe.base);
+    (f * query.scan_real(sum) + k, f * probe.slack)
+}
+
 /// The lanes of block `at` that lie within `lanes`.
-fn lane_mask(at: usize, lanes: &Range<usize>) -> u32 {
+pub(crate) fn lane_mask(at: usize, lanes: &Range<usize>) -> u32 {
     let first = lanes.start.saturating_sub(at * BLOCK).min(BLOCK);
     let end = lanes.end.saturating_sub(at * BLOCK).min(BLOCK);
     ((1u64 << end) - 1) as u32 & !((1u64 << first) - 1) as u32
