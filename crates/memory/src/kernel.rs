@@ -66,10 +66,10 @@ fn field(file: &str, name: &str) -> Option<u64> {
 
 /// The charge of our cgroup, or the resident set where there is none.
 pub fn charge() -> Charge {
-    if let Some((folder, files)) = cgroup() {
-        if let Some(charged) = number(folder.join(files[0])) {
-            return Charge { charged, peak: number(folder.join(files[1])).unwrap_or(charged) };
-        }
+    if let Some((folder, files)) = cgroup()
+        && let Some(charged) = number(folder.join(files[0]))
+    {
+        return Charge { charged, peak: number(folder.join(files[1])).unwrap_or(charged) };
     }
     let charged = field("/proc/self/status", "VmRSS:").unwrap_or(0);
     Charge { charged, peak: field("/proc/self/status", "VmHWM:").unwrap_or(charged) }
