@@ -1,0 +1,139 @@
+//! The files of a log: their names, and how a new one comes to be.
+//!
+//! ```text
+//!   create   open new ► reserve its space ► write the header ► sync file ► sync folder      only now it is used
+//! ```
+//!
+//! A file's name is the position of its first byte, so a folder's listing is the map of the log. A file
+//! holds the records from there to the start of the next file; what its last blocks hold beyond is void.
+//! A file is created only after all before it was synced. So damage in any but the last file is never a torn write.
+
+use crate::Position;
+use crate::format::{FILE_HEADER, encode_file_header};
+use ramekin_base::{Error, Kind, Result};
+use ramekin_disk::{Aligned, Disk, File, Open, Sync};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Size of a file unless a record needs more or [`crate::Log::set_file_bytes`] says otherwise.
+pub const FILE_BYTES: u64 = 4 << 20;
+
+/// Smallest size of a file.
+pub(crate) const FILE_BYTES_MIN: u64 = 64 << 10;
+
+const SUFFIX: &str = ".log";
+
+/// One file of the log, open.
+pub(crate) struct LogFile {
+    /// The position of its first byte.
+    pub(crate) start: Position,
+    pub(crate) file: File,
+    /// Its length; whole blocks.
+    len: AtomicU64,
+}
+
+impl LogFile {
+    pub(crate) fn open(disk: &dyn Disk, folder: &Path, start: Position, how: Open) -> Result<Self> {
+        let file = disk.open(&path(folder, start), how)?;
+        let len = disk.len(&file)?;
+        Ok(Self { start, file, len: AtomicU64::new(len) })
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_len(&self, disk: &dyn Disk, len: u64) -> Result<()> {
+        disk.set_len(&self.file, len)?;
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// An error about the bytes at `offset` of this file.
+    pub(crate) fn corrupt(&self, offset: u64, why: &str) -> Error {
+        Error::corrupt(format!("{} is damaged at offset {offset}: {why}", self.file.path().display()))
+    }
+}
+
+pub(crate) fn path(folder: &Path, start: Position) -> PathBuf {
+    folder.join(format!("{start:016x}{SUFFIX}"))
+}
+
+/// The starts of the log's files in `folder`, ascending. Names of any other form are not ours.
+pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<Position>> {
+    let entries = disk.list(folder)?;
+    let mut starts: Vec<_> =
+        entries.iter().filter(|entry| !entry.folder).filter_map(|entry| parse(&entry.name)).collect();
+    starts.sort_unstable();
+    Ok(starts)
+}
+
+/// The start that a name states.
+fn parse(name: &str) -> Option<Position> {
+    let digits = name.strip_suffix(SUFFIX)?;
+    let ours = digits.len() == 16 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    ours.then(|| Position::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// Why a file could not be created, and what that means for the writer.
+pub(crate) enum Failed {
+    /// Nothing changed: try again when the cause is gone.
+    Clean(Error),
+    /// Nobody knows what the disk holds.
+    Unknown(Error),
+}
+
+/// Makes the file whose first byte has position `start`; `buffer` is free for use and holds a header at least.
+pub(crate) fn create(
+    disk: &dyn Disk,
+    folder: &Path,
+    start: Position,
+    bytes: u64,
+    buffer: &mut Aligned,
+) -> Result<LogFile, Failed> {
+    let path = path(folder, start);
+    let prepare = |buffer: &mut Aligned| {
+        let file = disk.open(&path, Open::Create)?;
+        disk.set_len(&file, bytes)?;
+        let page = &mut buffer[..FILE_HEADER as usize];
+        let header = encode_file_header(start);
+        page.fill(0);
+        page[..header.len()].copy_from_slice(&header);
+        disk.write(&file, 0, page)?;
+        Ok(file)
+    };
+    let mut made = prepare(buffer);
+    if made.as_ref().is_err_and(|error: &Error| error.kind() == Kind::Exists) {
+        // Left over from an attempt that failed; only the writer makes files, so nothing in it was acknowledged.
+        made = disk.rename(&path, None).and_then(|()| prepare(buffer));
+    }
+    let file = match made {
+        Ok(file) => file,
+        Err(error) => {
+            // What is left takes the space that is missing, and after a crash it would pass for a file of the log.
+            match disk.rename(&path, None) {
+                Err(other) if other.kind() != Kind::NotFound => return Err(Failed::Unknown(other)),
+                _ => disk.sync(Sync::Folder(folder)).map_err(Failed::Unknown)?,
+            }
+            return Err(Failed::Clean(error));
+        }
+    };
+    disk.sync(Sync::File(&file)).and_then(|()| disk.sync(Sync::Folder(folder))).map_err(Failed::Unknown)?;
+    Ok(LogFile { start, file, len: AtomicU64::new(bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_positions() {
+        for start in [0, 1, 4096, u64::MAX] {
+            let path = path(Path::new("log"), start);
+            assert_eq!(path.file_name().and_then(|name| parse(name.to_str()?)), Some(start));
+        }
+        for name in ["", ".log", "1.log", "000000000000000g.log", "+000000000000001.log", "0000000000000001.log.new"] {
+            assert_eq!(parse(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! Reads committed records by position, while the writer goes on.
+//!
+//! ```text
+//!   wanted   p1    p2 p3             p4            positions, in any order
+//!            ├──┤  ├──┬──┤           ├───┤         whole blocks; neighbours are read as one
+//!            └──────────── one batch ────┘         a second one only if a record was longer than believed
+//! ```
+//!
+//! Every record is checked before it is handed out. What has been trimmed is `NotFound`: then
+//! its data is sealed, and the caller looks there.
+
+use crate::Position;
+use crate::files::LogFile;
+use crate::format::{Header, Kind, RECORD_HEADER};
+use parking_lot::RwLock;
+use ramekin_base::{Error, Result, limits};
+use ramekin_disk::{ALIGN, Aligned, Disk, ReadOp};
+use ramekin_memory::Account;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Reads of neighbouring records are joined up to this many bytes.
+const RUN_MAX: u64 = 64 << 10;
+
+/// What the writer and its readers share.
+pub(crate) struct Shared {
+    disk: Arc<dyn Disk>,
+    files: RwLock<Vec<Arc<LogFile>>>,
+    end: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(disk: Arc<dyn Disk>, files: Vec<LogFile>, end: Position) -> Arc<Self> {
+        let files = files.into_iter().map(Arc::new).collect();
+        Arc::new(Self { disk, files: RwLock::new(files), end: AtomicU64::new(end) })
+    }
+
+    pub(crate) fn end(&self) -> Position {
+        self.end.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_end(&self, end: Position) {
+        self.end.store(end, Ordering::Release);
+    }
+
+    pub(crate) fn add(&self, file: LogFile) -> Arc<LogFile> {
+        let file = Arc::new(file);
+        self.files.write().push(file.clone());
+        file
+    }
+
+    /// Takes out the files whose records all stand before `before`; the last one always stays.
+    pub(crate) fn trim(&self, before: Position) -> Vec<Arc<LogFile>> {
+        let mut files = self.files.write();
+        let keep = files.partition_point(|file| file.start <= before).saturating_sub(1);
+        files.drain(..keep).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<LogFile>> {
+        self.files.read().clone()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.read().iter().map(|file| file.len()).sum()
+    }
+
+    fn file(&self, position: Position) -> Result<Arc<LogFile>> {
+        if position >= self.end() {
+            return Err(Error::bug(format!("log position {position} is not committed")));
+        }
+        let files = self.files.read();
+        let after = files.partition_point(|file| file.start <= position);
+        let file = after.checked_sub(1).and_then(|index| files.get(index));
+        file.cloned().ok_or_else(|| Error::not_found(format!("log position {position} was trimmed")))
+    }
+}
+
+/// Reads committed records. Clones are cheap.
+#[derive(Clone)]
+pub struct LogReader {
+    shared: Arc<Shared>,
+    account: Account,
+}
+
+/// A record's bytes; they stay reserved while it lives.
+#[derive(Clone)]
+pub struct Record {
+    buffer: Arc<Aligned>,
+    body: Range<usize>,
+}
+
+impl Deref for Record {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.buffer[self.body.clone()]
+    }
+}
+
+/// A record that is wanted: where it is believed to stand, and which answer it is.
+struct Want {
+    file: Arc<LogFile>,
+    offset: u64,
+    /// Bytes of header and body.
+    bytes: u64,
+    answer: usize,
+}
+
+impl Want {
+    /// The blocks to read, which end with the file.
+    fn blocks(&self) -> Range<u64> {
+        let align = ALIGN as u64;
+        self.offset / align * align..(self.offset + self.bytes).next_multiple_of(align).min(self.file.len())
+    }
+}
+
+/// Neighbouring records that are read as one.
+struct Run {
+    wants: Range<usize>,
+    blocks: Range<u64>,
+}
+
+impl LogReader {
+    pub(crate) fn new(shared: Arc<Shared>, account: Account) -> Self {
+        Self { shared, account }
+    }
+
+    /// Everything before this position is committed.
+    pub fn end(&self) -> Position {
+        self.shared.end()
+    }
+
+    /// The record at `position`, believed to have `len` bytes.
+    pub fn read(&self, position: Position, len: usize) -> Result<Record> {
+        self.read_many(&[(position, len)])?.pop().ok_or_else(|| Error::bug("a log read without an answer"))
+    }
+
+    /// The records at these positions, each with its length if that is known, else with a guess.
+    pub fn read_many(&self, wanted: &[(Position, usize)]) -> Result<Vec<Record>> {
+        let mut wants = Vec::with_capacity(wanted.len());
+        for (answer, &(position, len)) in wanted.iter().enumerate() {
+            let file = self.shared.file(position)?;
+            let offset = position - file.start;
+            let bytes = (RECORD_HEADER + len.min(limits::LOG_RECORD_MAX)) as u64;
+            if offset % 8 != 0 || offset + RECORD_HEADER as u64 > file.len() {
+                return Err(Error::bug(format!("no log record can stand at position {position}")));
+            }
+            wants.push(Want { file, offset, bytes, answer });
+        }
+        let mut records: Vec<Option<Record>> = vec![None; wanted.len()];
+        while !wants.is_empty() {
+            wants = self.read_batch(wants, &mut records)?;
+        }
+        records.into_iter().map(|record| record.ok_or_else(|| Error::bug("a log read without an answer"))).collect()
+    }
+
+    /// Reads all as one batch; gives back those that are longer than they were believed to be.
+    fn read_batch(&self, mut wants: Vec<Want>, records: &mut [Option<Record>]) -> Result<Vec<Want>> {
+        wants.sort_unstable_by_key(|want| (want.file.start, want.offset));
+        let runs = runs(&wants);
+        let mut buffers = Vec::with_capacity(runs.len());
+        for run in &runs {
+            buffers.push(Aligned::new(&self.account, (run.blocks.end - run.blocks.start) as usize)?);
+        }
+        let mut ops: Vec<_> = runs
+            .iter()
+            .zip(&mut buffers)
+            .map(|(run, buf)| ReadOp { file: &wants[run.wants.start].file.file, at: run.blocks.start, buf })
+            .collect();
+        self.shared.disk.read(&mut ops)?;
+        let mut longer = Vec::new();
+        for (run, buffer) in runs.into_iter().zip(buffers) {
+            let buffer = Arc::new(buffer);
+            for want in &mut wants[run.wants] {
+                let from = (want.offset - run.blocks.start) as usize;
+                match record(want, &buffer[from..])? {
+                    Found::Whole(len) => {
+                        let body = from + RECORD_HEADER..from + RECORD_HEADER + len;
+                        records[want.answer] = Some(Record { buffer: buffer.clone(), body });
+                    }
+                    Found::Longer(bytes) => {
+                        let Want { ref file, offset, answer, .. } = *want;
+                        longer.push(Want { file: file.clone(), offset, bytes, answer });
+                    }
+                }
+            }
+        }
+        Ok(longer)
+    }
+}
+
+/// Joins the reads of neighbours. The wants are in order.
+fn runs(wants: &[Want]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for (index, want) in wants.iter().enumerate() {
+        let blocks = want.blocks();
+        match runs.last_mut() {
+            Some(run)
+                if wants[run.wants.start].file.start == want.file.start
+                    && blocks.start <= run.blocks.end
+                    && blocks.end.max(run.blocks.end) - run.blocks.start <= RUN_MAX =>
+            {
+                run.blocks.end = run.blocks.end.max(blocks.end);
+                run.wants.end = index + 1;
+            }
+            _ => runs.push(Run { wants: index..index + 1, blocks }),
+        }
+    }
+    runs
+}
+
+enum Found {
+    /// The record is there, with a body of so many bytes.
+    Whole(usize),
+    /// The record has so many bytes, header included.
+    Longer(u64),
+}
+
+/// Checks the record at the start of `bytes`.
+fn record(want: &Want, bytes: &[u8]) -> Result<Found> {
+    let position = want.file.start + want.offset;
+    let header = Header::decode(bytes, position).filter(|header| header.kind == Kind::Record);
+    let header = header.ok_or_else(|| want.file.corrupt(want.offset, "no record stands here"))?;
+    let whole = RECORD_HEADER + header.len;
+    match bytes.get(RECORD_HEADER..whole) {
+        Some(body) if header.holds(body) => Ok(Found::Whole(header.len)),
+        Some(_) => Err(want.file.corrupt(want.offset, "a record fails its checksum")),
+        None if want.offset + whole as u64 > want.file.len() => {
+            Err(want.file.corrupt(want.offset, "the file ends inside a record"))
+        }
+        None => Ok(Found::Longer(whole as u64)),
+    }
+}
