@@ -180,7 +180,8 @@ impl Tally {
 /// Refuses what O_DIRECT would refuse, on every engine alike, so that a test on any of them finds it.
 pub(crate) fn check_aligned(block: usize, file: &File, at: u64, bytes: &[u8]) -> Result<()> {
     let mask = block - 1;
-    if at as usize & mask == 0 && bytes.len() & mask == 0 && bytes.as_ptr() as usize & mask == 0 {
+    let address = if bytes.is_empty() { 0 } else { bytes.as_ptr() as usize };
+    if at as usize & mask == 0 && bytes.len() & mask == 0 && address & mask == 0 {
         return Ok(());
     }
     let message = format!(

@@ -24,6 +24,7 @@ mod mmap;
 mod pread;
 mod probe;
 pub mod sim;
+mod uring;
 
 pub use aligned::{ALIGN, Aligned};
 pub use disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Sync};

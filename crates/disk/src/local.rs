@@ -8,7 +8,7 @@
 
 use crate::disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Sync, Tally, check_aligned};
 use crate::file::{File, Handle, LocalFile};
-use crate::{mmap, pread, probe};
+use crate::{mmap, pread, probe, uring};
 use parking_lot::RwLock;
 use ramekin_base::{Error, Result};
 use rustix::fd::AsRawFd;
@@ -23,18 +23,38 @@ const BEHIND_MAX: u64 = 1 << 20;
 /// Real files through one engine.
 pub struct Local {
     engine: Engine,
-    block: usize,
+    ground: Ground,
     tally: Tally,
 }
 
+/// What the device and the file system under a folder allow.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Ground {
+    pub(crate) block: usize,
+    /// O_DIRECT works. Single files may still refuse it.
+    pub(crate) direct: bool,
+}
+
 impl Local {
-    /// The engine for files under `folder`, whose device decides the block. An error if the kernel forbids it.
+    /// The engine for files under `folder`, which is tried out first. An error where it cannot be used.
     pub fn new(engine: Engine, folder: &Path) -> Result<Self> {
-        Self::with_block(engine, probe::block(folder)?)
+        Ok(Self::on(probe::ground(engine, folder)?, engine))
     }
 
-    pub(crate) fn with_block(engine: Engine, block: usize) -> Result<Self> {
-        Ok(Self { engine, block, tally: Tally::default() })
+    /// Never O_DIRECT, as on file systems that refuse it.
+    #[must_use]
+    pub fn buffered(mut self) -> Self {
+        self.ground.direct = false;
+        self
+    }
+
+    pub(crate) fn on(ground: Ground, engine: Engine) -> Self {
+        Self { engine, ground, tally: Tally::default() }
+    }
+
+    /// Whether what passes through the page cache is to be dropped from it.
+    fn drops_behind(&self, file: &LocalFile) -> bool {
+        !file.direct && self.engine != Engine::Mmap
     }
 }
 
@@ -46,19 +66,17 @@ impl Disk for Local {
             Open::Create => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
         };
         let open = |flags| fs::open(path, access | flags | OFlags::CLOEXEC, Mode::from(0o644));
-        let direct = match self.engine {
-            Engine::Mmap => Err(Errno::INVAL),
-            Engine::Uring | Engine::Pread => open(OFlags::DIRECT),
-        };
+        let wanted = self.ground.direct && self.engine != Engine::Mmap;
+        let direct = if wanted { open(OFlags::DIRECT) } else { Err(Errno::INVAL) };
         let (fd, direct) = match direct {
-            // Some kernels create the file before they find that it cannot be direct.
-            Err(Errno::INVAL) if how == Open::Create => match open(OFlags::empty()) {
-                Err(Errno::EXIST) if self.engine != Engine::Mmap => {
-                    (fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()), false)
+            Err(Errno::INVAL) => {
+                // The kernel may have made the file before it found that it cannot be direct.
+                let made = wanted && how == Open::Create;
+                match open(OFlags::empty()) {
+                    Err(Errno::EXIST) if made => (fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()), false),
+                    opened => (opened, false),
                 }
-                opened => (opened, false),
-            },
-            Err(Errno::INVAL) => (open(OFlags::empty()), false),
+            }
             opened => (opened, true),
         };
         let fd = fd.map_err(|error| errno(error, "open", path))?;
@@ -66,22 +84,27 @@ impl Disk for Local {
             // Read-ahead would fill the page cache with what nobody asked for. Refusal costs speed only.
             let _ = fs::fadvise(&fd, 0, None, Advice::Random);
         }
+        let stat = fs::fstat(&fd).map_err(|error| errno(error, "stat", path))?;
+        if !FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(Error::io("is not a file").at(path.display()));
+        }
         let file = LocalFile { fd, direct, behind: AtomicU64::new(0), mapping: RwLock::new(None) };
         Ok(File { path: path.to_owned(), handle: Handle::Local(file) })
     }
 
     fn read(&self, ops: &mut [ReadOp<'_>]) -> Result<()> {
         for op in ops.iter() {
-            check_aligned(self.block, op.file, op.at, op.buf)?;
+            check_aligned(self.ground.block, op.file, op.at, op.buf)?;
         }
         self.tally.batch(ops);
         let result = match self.engine {
-            Engine::Uring | Engine::Pread => pread::read(ops),
-            Engine::Mmap => return mmap::read(ops),
+            Engine::Uring => uring::read(ops),
+            Engine::Pread => pread::read(ops),
+            Engine::Mmap => mmap::read(ops),
         };
         for op in ops.iter() {
             let file = op.file.local()?;
-            if !file.direct {
+            if self.drops_behind(file) {
                 let len = std::num::NonZeroU64::new(op.buf.len() as u64);
                 let _ = fs::fadvise(file.fd(), op.at, len, Advice::DontNeed);
             }
@@ -90,7 +113,7 @@ impl Disk for Local {
     }
 
     fn write(&self, file: &File, at: u64, data: &[u8]) -> Result<()> {
-        check_aligned(self.block, file, at, data)?;
+        check_aligned(self.ground.block, file, at, data)?;
         let local = file.local()?;
         let mut done = 0;
         while done < data.len() {
@@ -102,7 +125,7 @@ impl Disk for Local {
             }
         }
         self.tally.write(data.len());
-        if !local.direct && self.engine != Engine::Mmap {
+        if self.drops_behind(local) {
             let behind = local.behind.fetch_add(data.len() as u64, Ordering::Relaxed) + data.len() as u64;
             if behind >= BEHIND_MAX {
                 local.behind.store(0, Ordering::Relaxed);
@@ -119,7 +142,7 @@ impl Disk for Local {
             Sync::File(file) => {
                 let local = file.local()?;
                 fs::fdatasync(local.fd()).map_err(|error| errno(error, "fdatasync", file.path()))?;
-                if !local.direct && self.engine != Engine::Mmap {
+                if self.drops_behind(local) {
                     local.behind.store(0, Ordering::Relaxed);
                     local.drop_behind();
                 }
@@ -193,7 +216,7 @@ impl Disk for Local {
     }
 
     fn block(&self) -> usize {
-        self.block
+        self.ground.block
     }
 
     fn engine_name(&self) -> &str {

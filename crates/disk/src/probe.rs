@@ -1,23 +1,112 @@
-//! Which engine this machine allows, found by trying.
+//! Which engine and which block this machine and this folder allow, found by trying.
+//!
+//! ```text
+//!   write 512 bytes, O_DIRECT ──ok──► block 512
+//!        ├─ refused ──────────────► block 4096
+//!        └─ no O_DIRECT here ─────► block 512, buffered and dropped behind
+//!   make a ring, read a page ──ok──► uring, else pread
+//! ```
 
 use crate::aligned::ALIGN;
-use crate::disk::{Disk, Engine};
-use crate::local::{Local, errno};
-use ramekin_base::Result;
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+use crate::disk::{Disk, Engine, Open, ReadOp};
+use crate::file::File;
+use crate::local::{Ground, Local, errno};
+use crate::uring;
+use ramekin_base::{Error, Result};
+use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The best engine for files under `folder`, or the wanted one, and one line on what was chosen and why.
+/// The wanted engine, or the best, for files under `folder`, and one line on what was chosen and why.
+/// Where io_uring is forbidden, pread takes over; the only errors are those of the folder itself.
 pub fn probe(folder: &Path, wanted: Option<Engine>) -> Result<(Arc<dyn Disk>, String)> {
-    let engine = wanted.unwrap_or(Engine::Pread);
-    let disk = Local::new(engine, folder)?;
-    let line = format!("I/O engine {engine}, blocks of {} bytes", disk.block());
-    Ok((Arc::new(disk), line))
+    let trial = Trial::new(folder)?;
+    let wanted = wanted.unwrap_or(Engine::Uring);
+    let (engine, why) = match trial.read_through(wanted) {
+        Ok(()) => (wanted, String::new()),
+        Err(error) if wanted == Engine::Uring => {
+            (Engine::Pread, format!(" in place of uring, which cannot be used here ({error})"))
+        }
+        Err(error) => return Err(error),
+    };
+    let Ground { block, direct } = trial.ground;
+    let cache = match (engine, direct) {
+        (Engine::Mmap, _) => "the page cache holds what was read, outside the budget".to_owned(),
+        (_, true) => "O_DIRECT".to_owned(),
+        (_, false) => format!("{} refuses O_DIRECT: buffered, dropped behind", folder.display()),
+    };
+    let line = format!("I/O engine {engine}{why}; {cache}; blocks of {block} bytes");
+    Ok((Arc::new(Local::on(trial.ground, engine)), line))
 }
 
-/// The unit in which the device under `folder` takes direct reads and writes.
-pub(crate) fn block(folder: &Path) -> Result<usize> {
-    let _ = statx(CWD, folder, AtFlags::empty(), StatxFlags::ALL).map_err(|error| errno(error, "stat", folder))?;
-    Ok(ALIGN)
+/// What the folder allows; an error if `engine` does not work there.
+pub(crate) fn ground(engine: Engine, folder: &Path) -> Result<Ground> {
+    let trial = Trial::new(folder)?;
+    trial.read_through(engine)?;
+    Ok(trial.ground)
+}
+
+/// A small file in the folder to try things on; removed on drop.
+struct Trial {
+    file: File,
+    ground: Ground,
+}
+
+/// A page of memory at its natural alignment.
+#[repr(align(4096))]
+struct Page([u8; ALIGN]);
+
+/// What the page of a trial is filled with.
+const FILLING: u8 = 0xA5;
+
+impl Trial {
+    fn new(folder: &Path) -> Result<Self> {
+        let path = folder.join(format!(".probe-{}-{:?}", std::process::id(), std::thread::current().id()));
+        let ground = Ground { block: 512, direct: true };
+        let disk = Local::on(ground, Engine::Pread);
+        // One may be left from a crash of a process with our number.
+        let _ = disk.rename(&path, None);
+        let mut trial = Self { file: disk.open(&path, Open::Create)?, ground };
+        if !trial.takes(0, ALIGN)? {
+            // Some file systems take the flag, but not what it means.
+            trial.ground.direct = false;
+            trial.file = disk.buffered().open(&path, Open::Write)?;
+            trial.takes(0, ALIGN)?;
+        }
+        trial.ground.direct = trial.file.local()?.direct;
+        if !trial.takes(512, 512)? {
+            trial.ground.block = ALIGN;
+        }
+        Ok(trial)
+    }
+
+    /// Whether a write of `len` bytes at `at`, from an address of just that alignment, is taken.
+    fn takes(&self, at: usize, len: usize) -> Result<bool> {
+        let page = Box::new(Page([FILLING; ALIGN]));
+        match rustix::io::pwrite(self.file.local()?.fd(), &page.0[at..at + len], at as u64) {
+            Ok(_) => Ok(true),
+            Err(Errno::INVAL) => Ok(false),
+            Err(error) => Err(errno(error, "write", self.file.path())),
+        }
+    }
+
+    fn read_through(&self, engine: Engine) -> Result<()> {
+        if engine == Engine::Uring {
+            uring::allowed().map_err(|error| Error::unsupported(format!("io_uring is forbidden: {error}")))?;
+        }
+        let disk = Local::on(self.ground, engine);
+        let file = disk.open(self.file.path(), Open::Read)?;
+        let mut page = Box::new(Page([0; ALIGN]));
+        disk.read(&mut [ReadOp { file: &file, at: 0, buf: &mut page.0 }])?;
+        if page.0.iter().any(|byte| *byte != FILLING) {
+            return Err(Error::io("a page just written was read back differently").at(self.file.path().display()));
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        let _ = rustix::fs::unlink(self.file.path());
+    }
 }

@@ -1,0 +1,40 @@
+//! What the machine allows: the probe and the lock of a folder.
+
+use ramekin_base::Kind;
+use ramekin_disk::{Engine, FolderLock, probe};
+
+#[test]
+fn the_probe_says_what_it_chose() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    for wanted in [None, Some(Engine::Uring), Some(Engine::Pread), Some(Engine::Mmap)] {
+        let (disk, line) = probe(folder.path(), wanted).unwrap();
+        assert!(line.contains(disk.engine_name()) && line.contains(&format!("blocks of {}", disk.block())), "{line}");
+        if let Some(Engine::Pread | Engine::Mmap) = wanted {
+            assert_eq!(disk.engine_name(), wanted.unwrap().name());
+        }
+        println!("{line}");
+    }
+    let missing = probe(&folder.path().join("none"), None).err().unwrap();
+    assert_eq!(missing.kind(), Kind::NotFound);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn engines_have_names() {
+    for engine in [Engine::Uring, Engine::Pread, Engine::Mmap] {
+        assert_eq!(engine.to_string().parse::<Engine>().unwrap(), engine);
+    }
+    assert!("aio".parse::<Engine>().unwrap_err().message().contains("choose"));
+}
+
+#[test]
+fn a_folder_has_one_owner() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let lock = FolderLock::take(folder.path()).unwrap();
+    let error = FolderLock::take(folder.path()).err().unwrap();
+    assert_eq!(error.kind(), Kind::Busy);
+    assert!(error.message().contains(&format!("process {}", std::process::id())), "{error}");
+    drop(lock);
+    drop(FolderLock::take(folder.path()).unwrap());
+    assert_eq!(FolderLock::take(&folder.path().join("none")).err().unwrap().kind(), Kind::NotFound);
+}
