@@ -227,6 +227,8 @@ pub struct Profile {
     pub clusters: u64,
     pub codes: u64,
     pub rescored: u64,
+    /// Pages asked for, cached or not.
+    pub pages: u64,
     pub reads: u64,
     pub read_bytes: u64,
     pub cache_hits: u64,

@@ -1,58 +1,407 @@
-//! The store: signatures first, so that the door can be built against them.
+//! The store: all collections of one data folder. This file is its front; the work is next door.
+//!
+//! ```text
+//!   open:  manifest ─► segments ─► log replayed through the writer's own code ─► threads
+//!   write: checked here, in the caller's thread ─► queue ─► `writer`
+//!   read:  `search`, `read`, in the caller's thread
+//! ```
 
 use crate::api::*;
-use ramekin_base::{Error, PointId, Result};
-use ramekin_memory::Reservation;
-
-/// All collections of one data folder.
-#[derive(Clone)]
-pub struct Store {}
-
-fn absent<T>() -> Result<T> {
-    Err(Error::unsupported("the store is not built yet"))
-}
+use crate::background;
+use crate::catalog::{Catalog, CatalogJson, CollectionJson};
+use crate::collection::{Collection, View};
+use crate::manifest;
+use crate::op::{self, MetaOp, Op};
+use crate::queue::{Queue, Signal};
+use crate::segment::Segment;
+use crate::shared::{Accounts, Limits, Shared};
+use crate::writer::{Request, Writer};
+use crate::{check, read, residency, search};
+use parking_lot::{Mutex, RwLock};
+use ramekin_base::{Clock, Error, PointId, Result};
+use ramekin_disk::Disk;
+use ramekin_log::{Log, Position};
+use ramekin_memory::{Account, Budget, Reservation};
+use ramekin_pages::Pages;
+use ramekin_storage::Storage;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, mpsc};
 
 /// Called once with what became of a write.
 pub type Done = Box<dyn FnOnce(Result<Written>) + Send>;
 
+/// What a store is opened with.
+pub struct StoreOptions {
+    pub disk: Arc<dyn Disk>,
+    pub folder: PathBuf,
+    pub pages: Pages,
+    pub budget: Budget,
+    /// Everything of the store is booked below this account.
+    pub account: Account,
+    pub clock: Arc<dyn Clock>,
+    /// Threads of one index build.
+    pub build_threads: usize,
+    /// False: no threads; the owner calls [`Store::turn`]. The simulator lives in one thread.
+    pub threads: bool,
+}
+
+/// All collections of one data folder. Clones are handles to the same store.
+#[derive(Clone)]
+pub struct Store {
+    shared: Arc<Shared>,
+    /// The writer, where no thread owns it.
+    writer: Arc<Mutex<Option<Writer>>>,
+    threads: Arc<Mutex<Vec<std::thread::JoinHandle<()>>>>,
+}
+
+impl Accounts {
+    fn new(parent: &Account, limits: Limits) -> Result<Self> {
+        let accounts = Self {
+            growing: parent.child("growing", "points x (144 + vectors x (dim x 4 + 16)), in steps of 64 KiB"),
+            segments: parent.child("segments", "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16"),
+            seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
+            merge: parent
+                .child("merge", "rows x 4 + buffers and index build of one merge")
+                .with_limit(limits.merge_work),
+            log: parent.child("log", "commit buffer + reads of payloads under way"),
+            queries: parent.child("queries", "results x 64 + payloads and vectors that are returned"),
+            manifest: parent.child("manifest", "collections x their configuration, while it is written"),
+        };
+        // What frees memory has its memory for good.
+        accounts.seal.set_floor(limits.seal_work)?;
+        accounts.merge.set_floor(limits.merge_work)?;
+        accounts.manifest.set_floor(512 << 10)?;
+        accounts.queries.set_floor(1 << 20)?;
+        Ok(accounts)
+    }
+}
+
 impl Store {
-    pub fn create_collection(&self, _name: &str, _config: CollectionConfig) -> Result<()> {
-        absent()
+    /// Opens the folder's store, or makes one: reads the manifest, verifies, replays the log.
+    pub fn open(options: StoreOptions) -> Result<Self> {
+        let limits = Limits::of(options.budget.limit());
+        let accounts = Accounts::new(&options.account, limits)?;
+        let (storage, manifest) =
+            Storage::open(options.disk.clone(), &options.folder, options.pages.clone(), &accounts.segments)?;
+        let temp = empty_temp(&*options.disk, &options.folder)?;
+        let json = match &manifest {
+            Some(manifest) => manifest.app()?,
+            None => CatalogJson::default(),
+        };
+        let log_from = manifest.map_or(0, |manifest| manifest.log_from);
+        let shared = Arc::new(Shared {
+            pages: options.pages.clone(),
+            budget: options.budget.clone(),
+            storage,
+            accounts,
+            catalog: RwLock::new(Catalog {
+                next_number: json.next_number,
+                aliases: json.aliases.clone(),
+                meta_from: json.meta_from,
+                ..Catalog::default()
+            }),
+            queue: Queue::default(),
+            log_reader: OnceLock::new(),
+            operation: AtomicU64::new(json.operation),
+            applied: AtomicU64::new(log_from),
+            log_from: AtomicU64::new(log_from),
+            trim_to: AtomicU64::new(log_from),
+            manifest: Mutex::new(()),
+            manifest_dirty: AtomicBool::new(false),
+            temp,
+            sealed: Signal::default(),
+            work: Signal::default(),
+            scratches: Mutex::new(Vec::new()),
+            closing: AtomicBool::new(false),
+            inline: AtomicBool::new(true),
+            options,
+        });
+        for collection in &json.collections {
+            let opened = open_collection(&shared, collection).map_err(|error| error.at(&collection.name))?;
+            shared.catalog.write().collections.insert(collection.name.clone(), Arc::new(opened));
+        }
+        let log = replay(&shared, log_from, json.meta_from)?;
+        residency::plan(&shared);
+        let writer = Writer::new(shared.clone(), log);
+        let store = Self { shared, writer: Arc::new(Mutex::new(Some(writer))), threads: Arc::default() };
+        if store.shared.options.threads {
+            store.start_threads()?;
+        }
+        Ok(store)
     }
-    pub fn patch_collection(&self, _name: &str, _patch: CollectionPatch) -> Result<()> {
-        absent()
+
+    fn start_threads(&self) -> Result<()> {
+        self.shared.inline.store(false, Ordering::SeqCst);
+        let mut writer = self.writer.lock().take().ok_or_else(|| Error::bug("the writer was taken twice"))?;
+        let mut threads = self.threads.lock();
+        threads.push(spawn("writer", move || while writer.turn(true) {})?);
+        let shared = self.shared.clone();
+        threads.push(spawn("sealer", move || background::run(&shared, background::seal_turn))?);
+        let shared = self.shared.clone();
+        threads.push(spawn("merger", move || background::run(&shared, background::merge_turn))?);
+        Ok(())
     }
-    pub fn drop_collection(&self, _name: &str) -> Result<bool> {
-        absent()
+
+    /// One step of all that threads would do; for owners without threads. False: nothing was to be done.
+    pub fn turn(&self) -> bool {
+        let mut did = false;
+        if let Some(writer) = self.writer.lock().as_mut() {
+            did |= writer.has_work();
+            writer.turn(false);
+        }
+        did | background::seal_turn(&self.shared) | background::merge_turn(&self.shared)
     }
-    pub fn change_aliases(&self, _actions: Vec<AliasAction>) -> Result<()> {
-        absent()
+
+    /// Only the writer's part of [`Store::turn`].
+    pub fn turn_writer(&self) {
+        if let Some(writer) = self.writer.lock().as_mut() {
+            writer.turn(false);
+        }
     }
+
+    /// Makes the newest points of a collection wait for a seal, however few they are.
+    #[doc(hidden)]
+    pub fn freeze_for_tests(&self, name: &str) -> Result<bool> {
+        self.shared.find(name)?.freeze()
+    }
+
+    /// Sees through what was accepted, then stops the threads. Nothing is accepted any more.
+    pub fn close(&self) {
+        self.shared.queue.close();
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.work.raise();
+        self.shared.sealed.raise();
+        if let Some(writer) = self.writer.lock().as_mut() {
+            while writer.turn(false) {}
+        }
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            _ = thread.join();
+        }
+    }
+
+    /// The budget has moved: floors and residency follow.
+    pub fn rebudget(&self) -> Result<()> {
+        let limits = self.shared.limits();
+        for (account, bytes) in
+            [(&self.shared.accounts.seal, limits.seal_work), (&self.shared.accounts.merge, limits.merge_work)]
+        {
+            account.set_floor(bytes)?;
+            account.set_limit(bytes);
+        }
+        residency::plan(&self.shared);
+        Ok(())
+    }
+
+    fn meta(&self, op: impl FnOnce(&Shared) -> Result<Option<MetaOp>> + Send + 'static) -> Result<bool> {
+        let (answer, answered) = mpsc::sync_channel(1);
+        let done = Box::new(move |outcome| _ = answer.send(outcome));
+        self.shared.queue.put(Request::Meta { op: Box::new(op), done })?;
+        if self.shared.inline.load(Ordering::SeqCst) {
+            self.turn_writer();
+        }
+        answered.recv().map_err(|_| Error::closed("the server is shutting down"))?
+    }
+
+    pub fn create_collection(&self, name: &str, config: CollectionConfig) -> Result<()> {
+        check::name("collection", name)?;
+        check::config(&config)?;
+        let name = name.to_owned();
+        let create = move |shared: &Shared| {
+            let number = shared.catalog.read().next_number;
+            Ok(Some(MetaOp::Create { number, name, config }))
+        };
+        self.meta(create).map(|_| ())
+    }
+
+    pub fn patch_collection(&self, name: &str, patch: CollectionPatch) -> Result<()> {
+        let name = name.to_owned();
+        let change = move |shared: &Shared| {
+            let collection = shared.find(&name)?;
+            check::config(&patch.apply(&collection.config.load()))?;
+            Ok(Some(MetaOp::Patch { number: collection.number, patch }))
+        };
+        self.meta(change).map(|_| ())
+    }
+
+    /// Removes a collection and the aliases that name it. False: it was not there.
+    pub fn drop_collection(&self, name: &str) -> Result<bool> {
+        let name = name.to_owned();
+        self.meta(move |shared| {
+            let catalog = shared.catalog.read();
+            Ok(catalog.collections.get(&name).map(|collection| MetaOp::Drop { number: collection.number }))
+        })
+    }
+
+    pub fn change_aliases(&self, actions: Vec<AliasAction>) -> Result<()> {
+        for action in &actions {
+            if let AliasAction::Create { alias: new, .. } | AliasAction::Rename { to: new, .. } = action {
+                check::name("alias", new)?;
+            }
+        }
+        self.meta(move |_| Ok(Some(MetaOp::Aliases { actions }))).map(|_| ())
+    }
+
     pub fn collections(&self) -> Vec<String> {
-        Vec::new()
+        self.shared.catalog.read().collections.keys().cloned().collect()
     }
+
+    /// Each alias with its collection.
     pub fn aliases(&self) -> Vec<(String, String)> {
-        Vec::new()
+        self.shared.catalog.read().aliases.iter().map(|(alias, name)| (alias.clone(), name.clone())).collect()
     }
-    pub fn info(&self, _name: &str) -> Result<Info> {
-        absent()
+
+    pub fn info(&self, name: &str) -> Result<Info> {
+        let collection = self.shared.find(name)?;
+        let view = collection.view.load_full();
+        let error = collection.error.lock().clone();
+        let status = match (&error, background::is_busy(&self.shared, &collection)) {
+            (Some(_), _) => Status::Red,
+            (None, true) => Status::Yellow,
+            (None, false) => Status::Green,
+        };
+        let indexed =
+            |segment: &Arc<Segment>| segment.vectors().map(|(_, named)| named.index.len() as u64).sum::<u64>();
+        let progress = collection.progress.lock().clone();
+        Ok(Info {
+            config: (**collection.config.load()).clone(),
+            status,
+            optimizer: error.map_or(Ok(()), Err),
+            points: view.live(),
+            indexed_vectors: view.segments.iter().map(indexed).sum(),
+            segments: (view.segments.len() + view.frozen.len() + 1) as u64,
+            progress,
+            bytes_on_disk: view.segments.iter().map(|segment| segment.file.bytes()).sum(),
+            last_operation: self.shared.operation.load(Ordering::SeqCst),
+        })
     }
-    pub fn config(&self, _name: &str) -> Result<CollectionConfig> {
-        absent()
+
+    pub fn config(&self, name: &str) -> Result<CollectionConfig> {
+        Ok((**self.shared.find(name)?.config.load()).clone())
     }
-    pub fn write(&self, _name: &str, _write: Write, _wait: Wait, _memory: Vec<Reservation>, _done: Done) -> Result<()> {
-        absent()
+
+    /// Hands a write to the writer; never blocks. `done` is called once, from the writer's thread, if
+    /// and only if this returns `Ok`. `memory` is what the write's data holds; it is dropped with it.
+    pub fn write(&self, name: &str, mut write: Write, wait: Wait, memory: Vec<Reservation>, done: Done) -> Result<()> {
+        let collection = self.shared.find(name)?;
+        check::write(&mut write, &collection.config.load())?;
+        self.shared.queue.put(Request::Write { collection, write, wait, memory, done })
     }
-    pub fn query(&self, _name: &str, _query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
-        absent()
+
+    pub fn query(&self, name: &str, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
+        search::query(&self.shared, &*self.shared.find(name)?, query)
     }
-    pub fn get(&self, _name: &str, _ids: &[PointId], _parts: &Parts) -> Result<Held<Vec<Record>>> {
-        absent()
+
+    /// Points by id, in the order asked; what is not there is left out.
+    pub fn get(&self, name: &str, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
+        read::get(&self.shared, &*self.shared.find(name)?, ids, parts)
     }
-    pub fn scroll(&self, _name: &str, _from: Option<PointId>, _limit: usize, _parts: &Parts) -> Result<Held<Page>> {
-        absent()
+
+    pub fn scroll(&self, name: &str, from: Option<PointId>, limit: usize, parts: &Parts) -> Result<Held<Page>> {
+        if limit > ramekin_base::limits::RESULTS_MAX {
+            let most = ramekin_base::limits::RESULTS_MAX;
+            return Err(Error::invalid(format!("limit is {limit}; at most {most} points are allowed")));
+        }
+        read::scroll(&self.shared, &*self.shared.find(name)?, from, limit, parts)
     }
-    pub fn count(&self, _name: &str) -> Result<u64> {
-        absent()
+
+    pub fn count(&self, name: &str) -> Result<u64> {
+        Ok(self.shared.find(name)?.view.load().live())
+    }
+}
+
+/// The folder of builds' temporary files. What a crash left there is worth nothing.
+fn empty_temp(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
+    let temp = folder.join("temp");
+    disk.make_folder(&temp)?;
+    for left in disk.list(&temp)? {
+        disk.rename(&temp.join(left.name), None)?;
+    }
+    Ok(temp)
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(1 << 20);
+    thread.spawn(work).map_err(|error| Error::io(format!("no thread for the {name}: {error}")))
+}
+
+fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection> {
+    let collection = Collection::new(json.number, json.config.clone(), &shared.accounts.growing, json.replay_from)?;
+    let mut segments = Vec::with_capacity(json.segments.len());
+    for kept in &json.segments {
+        let file = shared.storage.open_file(&kept.file)?;
+        let segment = Segment::open(&kept.file, file, &shared.accounts.segments)?;
+        segment.listed.store(true, Ordering::SeqCst);
+        if let Some(name) = &kept.dead {
+            manifest::read_overlay(shared, &segment, name, &shared.accounts.segments)?;
+        }
+        segments.push(Arc::new(segment));
+    }
+    collection.swap(|view| View { active: view.active.clone(), frozen: Vec::new(), segments });
+    Ok(collection)
+}
+
+/// Opens the log and applies what the manifest does not hold. Where the growing part fills up, it is
+/// sealed at once, so that replay fits a smaller budget than the one that wrote the log.
+fn replay(shared: &Arc<Shared>, log_from: Position, meta_from: Position) -> Result<Log> {
+    let mut log = shared.storage.open_log(&shared.accounts.log, log_from, &mut |_, _| Ok(()))?;
+    _ = shared.log_reader.set(log.reader());
+    log.replay(log_from, &mut |position, record| {
+        let (sequence, op) = op::decode(record).map_err(|error| error.at(format!("log position {position}")))?;
+        shared.operation.fetch_max(sequence, Ordering::SeqCst);
+        // This record is not applied yet, and all before it are.
+        shared.applied.store(position, Ordering::SeqCst);
+        match op {
+            Op::Meta(_) if position < meta_from => Ok(()),
+            Op::Meta(op) => replay_meta(shared, &op, position),
+            Op::Upsert { collection, batch, payloads_at } => {
+                let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
+                replay_room(shared, &collection, &batch)?;
+                shared.apply_parts(&collection, &batch, &[(position, 0..batch.ids.len(), &payloads_at)], sequence)
+            }
+            Op::Delete { collection, ids } => {
+                let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
+                collection.apply_delete(&shared.pages, &ids, position)
+            }
+        }
+    })?;
+    shared.applied.store(log.end(), Ordering::SeqCst);
+    log.trim(log_from)?;
+    Ok(log)
+}
+
+fn replay_meta(shared: &Shared, op: &MetaOp, position: Position) -> Result<()> {
+    let known = |number: &u64| shared.catalog.read().by_number(*number).is_some();
+    match op {
+        MetaOp::Create { number, .. } if known(number) => Ok(()),
+        op => shared.apply_meta(op, position, position + 1),
+    }
+}
+
+/// The collection of a record, if the record is not yet in its files.
+fn replayed(shared: &Shared, number: u64, position: Position) -> Option<Arc<Collection>> {
+    let collection = shared.catalog.read().by_number(number).cloned()?;
+    (position >= collection.replay_from.load(Ordering::SeqCst)).then_some(collection)
+}
+
+fn replay_room(shared: &Shared, collection: &Arc<Collection>, batch: &Batch) -> Result<()> {
+    let bytes = crate::growing::Growing::bytes_for(batch);
+    loop {
+        let view = collection.view.load_full();
+        let used = view.active.read().bytes();
+        if used > 0 && used + bytes > shared.limits().seal_bytes {
+            collection.freeze()?;
+            while background::seal_one(shared)? {}
+            continue;
+        }
+        match view.active.promise(bytes) {
+            Ok(()) => return Ok(()),
+            Err(error) => {
+                if !shared.freeze_largest()? {
+                    return Err(error);
+                }
+                while background::seal_one(shared)? {}
+            }
+        }
     }
 }

@@ -1,0 +1,304 @@
+//! Work aside from requests: seal, merge, vacuum. All three write a new segment and swap it in.
+//!
+//! ```text
+//!   prepare (no lock)           write the new file from a snapshot of what is alive
+//!   commit  (change lock, short) carry over the deaths since the snapshot, swap the view
+//!   then                        manifest; the old files go when their last reader leaves
+//! ```
+//!
+//! Two threads: a long merge must not keep a seal waiting, or writes would wait for it too. Each has
+//! memory reserved for good, so freeing memory never waits for memory.
+
+use crate::api::Progress;
+use crate::bits::newly_set;
+use crate::collection::{Collection, View};
+use crate::growing::{CLEAN, Growing};
+use crate::manifest;
+use crate::merge::MergeRows;
+use crate::policy::{self, Rules, Size};
+use crate::seal::SealRows;
+use crate::segment::{Segment, SegmentMeta};
+use crate::segment_write::{Rows, write_segment};
+use crate::shared::Shared;
+use crate::writer::Request;
+use parking_lot::Mutex;
+use ramekin_ann::Work;
+use ramekin_base::{Error, Kind, Result};
+use ramekin_memory::Account;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Without a write for this long a collection is quiet: what is small is tidied up.
+const QUIET_MS: u64 = 1_000;
+/// A growing part with fewer bytes stays in memory while it is quiet.
+const QUIET_FREEZE_BYTES: u64 = 64 << 10;
+
+/// Seals the oldest frozen part of some collection. False: there is none.
+pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
+    let frozen = shared.collections().into_iter().find_map(|(name, collection)| {
+        let part = collection.view.load().frozen.first().cloned();
+        part.map(|part| (name, collection, part))
+    });
+    let Some((name, collection, part)) = frozen else { return Ok(false) };
+    let sealed = seal(shared, &name, &collection, &part);
+    note(&collection, "seal", &name, &sealed);
+    shared.sealed.raise();
+    sealed.map(|()| true)
+}
+
+fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing>) -> Result<()> {
+    let account = &shared.accounts.seal;
+    let mut rows = SealRows::new(part, shared.log_reader()?, account)?;
+    let segment = match rows.is_empty() {
+        true => None,
+        false => build(shared, name, collection, &mut rows, account, "seal")?,
+    };
+    let _manifest = shared.manifest.lock();
+    {
+        let _change = collection.change.lock();
+        if let Some(segment) = &segment {
+            part.read().died_since(&rows.dead_before, |slot| {
+                rows.row_of(slot).into_iter().for_each(|row| _ = segment.dead.set(row));
+            });
+        }
+        collection.swap(|view| View {
+            active: view.active.clone(),
+            frozen: view.frozen.iter().filter(|held| !Arc::ptr_eq(held, part)).cloned().collect(),
+            segments: view.segments.iter().cloned().chain(segment.clone()).collect(),
+        });
+    }
+    settle(shared, collection, segment)
+}
+
+/// Merges or rewrites segments of some collection, if the policy wants it. False: nothing to do.
+pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
+    for (name, collection) in shared.collections() {
+        let Some(chosen) = wanted_merge(shared, &collection, is_quiet(shared, &collection)) else { continue };
+        let merged = merge(shared, &name, &collection, chosen);
+        let what = "merge";
+        note(&collection, what, &name, &merged);
+        return merged.map(|()| true);
+    }
+    Ok(false)
+}
+
+fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<Segment>>) -> Result<()> {
+    let account = &shared.accounts.merge;
+    let what = if inputs.len() == 1 { "vacuum" } else { "merge" };
+    let mut rows = MergeRows::new(inputs, account)?;
+    let segment = match rows.len_at_most() {
+        0 => None,
+        _ => build(shared, name, collection, &mut rows, account, what)?,
+    };
+    let _manifest = shared.manifest.lock();
+    {
+        let _change = collection.change.lock();
+        if let Some(segment) = &segment {
+            for (input, old) in rows.inputs().iter().enumerate() {
+                newly_set(&rows.dead_before[input], &old.dead.words(), |row| {
+                    rows.new_row(input, row).into_iter().for_each(|row| _ = segment.dead.set(row));
+                });
+            }
+        }
+        let is_input = |held: &Arc<Segment>| rows.inputs().iter().any(|input| Arc::ptr_eq(input, held));
+        collection.swap(|view| View {
+            active: view.active.clone(),
+            frozen: view.frozen.clone(),
+            segments: view.segments.iter().filter(|held| !is_input(held)).cloned().chain(segment.clone()).collect(),
+        });
+    }
+    drop(rows);
+    settle(shared, collection, segment)
+}
+
+/// After a swap: the manifest, then what is to be resident. A collection that was dropped meanwhile
+/// is in no manifest, so its new file goes at once.
+fn settle(shared: &Shared, collection: &Collection, segment: Option<Arc<Segment>>) -> Result<()> {
+    if let Some(segment) = segment.filter(|_| collection.is_dropped()) {
+        return shared.storage.discard(&segment.name);
+    }
+    let committed = manifest::commit(shared);
+    crate::residency::plan(shared);
+    committed
+}
+
+/// Writes the file of a new segment and opens it. `None`: no row was alive.
+fn build(
+    shared: &Shared,
+    name: &str,
+    collection: &Collection,
+    rows: &mut dyn Rows,
+    account: &Account,
+    what: &'static str,
+) -> Result<Option<Arc<Segment>>> {
+    let path = shared.storage.new_path("seg");
+    let config = collection.config.load_full();
+    let mut out = shared.pages.create(&path, account)?;
+    let reporter = Reporter::new(shared, name, collection, what);
+    let work = Work {
+        disk: shared.options.disk.clone(),
+        temp: shared.temp.clone(),
+        account: account.clone(),
+        clock: shared.options.clock.clone(),
+        seed: 1,
+        threads: shared.options.build_threads,
+        progress: &|step| reporter.step(step),
+        cancelled: &|| shared.is_closing() || collection.is_dropped(),
+    };
+    let meta = write_segment(rows, &config, &mut out, &work);
+    reporter.end();
+    let Some(meta) = meta? else { return Ok(None) };
+    let json = serde_json::to_vec(&meta)
+        .map_err(|error| Error::bug(format!("a segment does not describe itself: {error}")))?;
+    out.finish(&json)?;
+    let file_name = shared.storage.name_of(&path)?;
+    let file = shared.storage.open_file(&file_name)?;
+    let segment = Segment::open(&file_name, file, &shared.accounts.segments)?;
+    log_done(name, what, &meta, &segment);
+    Ok(Some(Arc::new(segment)))
+}
+
+fn log_done(name: &str, what: &str, meta: &SegmentMeta, segment: &Segment) {
+    let (points, bytes) = (meta.points, segment.file.bytes());
+    tracing::info!(collection = name, points, bytes, "{what} done");
+}
+
+/// Tells people how far a build is: in the collection's info at every step, in the log now and then.
+struct Reporter<'a> {
+    shared: &'a Shared,
+    name: &'a str,
+    collection: &'a Collection,
+    what: &'static str,
+    started: Duration,
+    told: Mutex<(Option<ramekin_ann::Phase>, Duration)>,
+}
+
+impl<'a> Reporter<'a> {
+    fn new(shared: &'a Shared, name: &'a str, collection: &'a Collection, what: &'static str) -> Self {
+        let started = shared.options.clock.now();
+        let report = Self { shared, name, collection, what, started, told: Mutex::new((None, started)) };
+        report.set("rows", 0, 0);
+        report
+    }
+
+    fn set(&self, phase: &str, done: u64, total: u64) -> Progress {
+        let passed = (self.shared.options.clock.now() - self.started).as_secs_f64().max(1e-9);
+        let rate = done as f64 / passed;
+        let left = if rate > 0.0 { (total.saturating_sub(done)) as f64 / rate } else { 0.0 };
+        let progress =
+            Progress { what: format!("{}: {phase}", self.what), done, total, rate_per_s: rate, left_s: left };
+        *self.collection.progress.lock() = Some(progress.clone());
+        progress
+    }
+
+    fn step(&self, step: ramekin_ann::Progress) {
+        let now = self.shared.options.clock.now();
+        let progress = self.set(&format!("{:?}", step.phase).to_lowercase(), step.done, step.total);
+        let mut told = self.told.lock();
+        if told.0 != Some(step.phase) || now - told.1 >= Duration::from_secs(5) {
+            *told = (Some(step.phase), now);
+            let Progress { what, done, total, rate_per_s, left_s } = progress;
+            tracing::info!(
+                collection = self.name,
+                "{what}: {done} of {total} points, {rate_per_s:.0}/s, {left_s:.0} s left"
+            );
+        }
+    }
+
+    fn end(&self) {
+        *self.collection.progress.lock() = None;
+    }
+}
+
+/// An error in the background turns the collection red; the next success heals it.
+fn note<T>(collection: &Collection, what: &str, name: &str, outcome: &Result<T>) {
+    match outcome {
+        Ok(_) => *collection.error.lock() = None,
+        Err(error) if error.kind() == Kind::Closed => {}
+        Err(error) => {
+            tracing::error!(collection = name, "{what} failed: {error}");
+            *collection.error.lock() = Some(format!("{what} failed: {error}"));
+        }
+    }
+}
+
+pub(crate) fn is_quiet(shared: &Shared, collection: &Collection) -> bool {
+    shared.now_ms().saturating_sub(collection.written_ms.load(Ordering::Relaxed)) >= QUIET_MS
+}
+
+/// The segments that should become one.
+pub(crate) fn wanted_merge(shared: &Shared, collection: &Collection, quiet: bool) -> Option<Vec<Arc<Segment>>> {
+    let view = collection.view.load_full();
+    let size = |segment: &Arc<Segment>| Size {
+        bytes: segment.vector_bytes(),
+        points: u64::from(segment.meta.points),
+        dead: segment.dead.count(),
+    };
+    let sizes: Vec<Size> = view.segments.iter().map(size).collect();
+    let config = collection.config.load();
+    let rules = Rules {
+        deleted_threshold: config.deleted_threshold,
+        vacuum_min_vectors: config.vacuum_min_vectors,
+        unit_bytes: shared.limits().seal_bytes / 2,
+    };
+    let chosen = policy::choose(&sizes, rules, quiet)?;
+    Some(chosen.into_iter().map(|at| view.segments[at].clone()).collect())
+}
+
+/// True where a quiet collection should move its growing part into a segment: it has segments
+/// already, and scanning the part costs every query more than an index would.
+pub(crate) fn wants_freeze(collection: &Collection) -> bool {
+    let view = collection.view.load();
+    let active = view.active.read();
+    active.live() > 0
+        && !view.segments.is_empty()
+        && active.bytes() >= QUIET_FREEZE_BYTES
+        && view.active.from() != CLEAN
+}
+
+/// Is anything waiting to be sealed, built or merged?
+pub(crate) fn is_busy(shared: &Shared, collection: &Collection) -> bool {
+    let view = collection.view.load();
+    !view.frozen.is_empty()
+        || collection.progress.lock().is_some()
+        || wants_freeze(collection)
+        || wanted_merge(shared, collection, true).is_some()
+}
+
+/// One look around by the sealing thread. True: something was done.
+pub(crate) fn seal_turn(shared: &Shared) -> bool {
+    match seal_one(shared) {
+        Ok(true) => return true,
+        Ok(false) => {}
+        Err(_) => return false,
+    }
+    for (_, collection) in shared.collections() {
+        if is_quiet(shared, &collection) && wants_freeze(&collection) {
+            return shared.queue.put(Request::Freeze(collection)).is_ok();
+        }
+    }
+    if shared.manifest_dirty.load(Ordering::SeqCst) {
+        let _manifest = shared.manifest.lock();
+        return manifest::commit(shared).is_ok();
+    }
+    false
+}
+
+/// One look around by the merging thread. True: something was done.
+pub(crate) fn merge_turn(shared: &Shared) -> bool {
+    matches!(merge_one(shared), Ok(true))
+}
+
+/// Runs `turn` until the store closes; waits for work between turns, and a moment after a failure.
+pub(crate) fn run(shared: &Shared, turn: fn(&Shared) -> bool) {
+    while !shared.is_closing() {
+        let seen = shared.work.count();
+        if turn(shared) {
+            // One thread's work may be the other's: a seal makes a segment that can be merged.
+            shared.work.raise();
+        } else {
+            shared.work.wait_past(seen, Duration::from_millis(250));
+        }
+    }
+}

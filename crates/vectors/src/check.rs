@@ -1,0 +1,115 @@
+//! What is allowed: names, configurations, and writes, checked before they reach the log.
+
+use crate::api::{Batch, CollectionConfig, CollectionPatch, MetricName, UNNAMED, Write};
+use crate::search::check_dim;
+use ramekin_base::limits::{DIM_MAX, NAME_MAX, PAYLOAD_MAX, POINTS_PER_REQUEST_MAX, VECTOR_NAMES_MAX};
+use ramekin_base::{Error, Result};
+use ramekin_vecmath::normalise;
+
+/// A collection's or alias's name.
+pub(crate) fn name(what: &str, name: &str) -> Result<()> {
+    if name.is_empty() || name.len() > NAME_MAX {
+        return Err(Error::invalid(format!("{what} name has {} bytes; 1 to {NAME_MAX} are allowed", name.len())));
+    }
+    match name.chars().find(|symbol| "<>:\"/\\|?*\0\u{1F}".contains(*symbol)) {
+        Some(symbol) => Err(Error::invalid(format!("{what} name must not hold the character {symbol:?}"))),
+        None => Ok(()),
+    }
+}
+
+pub(crate) fn config(config: &CollectionConfig) -> Result<()> {
+    if config.vectors.len() > VECTOR_NAMES_MAX {
+        let got = config.vectors.len();
+        return Err(Error::invalid(format!("{got} named vectors; at most {VECTOR_NAMES_MAX} are allowed")));
+    }
+    for (name, vector) in &config.vectors {
+        if vector.dim == 0 || vector.dim > DIM_MAX {
+            return Err(Error::invalid(format!("vectors.size is {}; 1 to {DIM_MAX} are allowed", vector.dim)));
+        }
+        if name.len() > NAME_MAX {
+            return Err(Error::invalid(format!(
+                "a vector's name has {} bytes; at most {NAME_MAX} are allowed",
+                name.len()
+            )));
+        }
+    }
+    if !(0.5..=0.999).contains(&config.recall) {
+        return Err(Error::invalid(format!("recall is {}; 0.5 to 0.999 is allowed", config.recall)));
+    }
+    Ok(())
+}
+
+/// Checks a write against its collection, and normalises cosine vectors.
+pub(crate) fn write(write: &mut Write, config: &CollectionConfig) -> Result<()> {
+    match write {
+        Write::Upsert(batch) | Write::UpdateVectors(batch) => self::batch(batch, config),
+        Write::DeleteVectors { names, .. } => match names.iter().find(|name| !config.vectors.contains_key(*name)) {
+            Some(name) => Err(unknown(name)),
+            None => Ok(()),
+        },
+        Write::Delete(_) | Write::Payload { .. } => Ok(()),
+    }
+}
+
+fn unknown(name: &str) -> Error {
+    Error::malformed(format!("Not existing vector name error: {name}"))
+}
+
+fn batch(batch: &mut Batch, config: &CollectionConfig) -> Result<()> {
+    let points = batch.ids.len();
+    if points > POINTS_PER_REQUEST_MAX {
+        return Err(Error::too_large(format!(
+            "{points} points in one request; at most {POINTS_PER_REQUEST_MAX} are allowed"
+        )));
+    }
+    if !batch.payloads.is_empty() && batch.payloads.len() != points {
+        return Err(Error::malformed(format!("{} payloads for {points} points", batch.payloads.len())));
+    }
+    if let Some(payload) = batch.payloads.iter().find(|payload| payload.len() > PAYLOAD_MAX) {
+        return Err(Error::too_large(format!(
+            "a payload of {} bytes; at most {PAYLOAD_MAX} are allowed",
+            payload.len()
+        )));
+    }
+    for column in &mut batch.columns {
+        let known = config.vectors.get(&column.name).ok_or_else(|| unknown(&column.name))?;
+        check_dim(column.dim, known.dim)?;
+        let ascending = column.present.windows(2).all(|pair| pair[0] < pair[1]);
+        let inside = column.present.last().is_none_or(|last| (*last as usize) < points);
+        if !ascending || !inside || column.data.len() != column.present.len() * column.dim {
+            return Err(Error::bug("a column that does not fit its batch"));
+        }
+        if column.data.iter().any(|value| !value.is_finite()) {
+            return Err(Error::malformed("a vector holds a value that is not a finite number"));
+        }
+        if known.metric == MetricName::Cosine {
+            column.data.chunks_exact_mut(column.dim).for_each(|vector| _ = normalise(vector));
+        }
+    }
+    // A collection with one unnamed vector needs it in every point; named vectors are optional.
+    let missing = |name: &str| {
+        batch.columns.iter().find(|column| column.name == name).map_or(0, |column| column.present.len()) < points
+    };
+    match config.vectors.len() == 1 && config.vectors.contains_key(UNNAMED) && missing(UNNAMED) {
+        true => Err(Error::malformed("Not existing vector name error: a point comes without its vector")),
+        false => Ok(()),
+    }
+}
+
+impl CollectionPatch {
+    /// The configuration after the change.
+    pub(crate) fn apply(&self, old: &CollectionConfig) -> CollectionConfig {
+        let mut new = old.clone();
+        new.full_scan_threshold_kib = self.full_scan_threshold_kib.unwrap_or(old.full_scan_threshold_kib);
+        new.deleted_threshold = self.deleted_threshold.unwrap_or(old.deleted_threshold);
+        new.vacuum_min_vectors = self.vacuum_min_vectors.unwrap_or(old.vacuum_min_vectors);
+        new.recall = self.recall.unwrap_or(old.recall);
+        new.echo.extend(self.echo.clone());
+        for (name, echo) in &self.vector_echo {
+            if let Some(vector) = new.vectors.get_mut(name) {
+                vector.echo = Some(echo.clone());
+            }
+        }
+        new
+    }
+}

@@ -1,0 +1,160 @@
+//! A collection: its parts at one moment, and how a write changes them.
+//!
+//! ```text
+//!   View ── active   growing part that takes writes
+//!        ├─ frozen   growing parts that wait to be sealed, oldest first
+//!        └─ segments sealed parts, in no order: every live id stands in exactly one part
+//! ```
+//!
+//! Readers load a view and keep it; a view never changes, but its active part grows and rows die.
+//! The `change` lock is held to apply a batch or to swap a view, never while a segment is written.
+
+use crate::api::{Batch, CollectionConfig, Progress};
+use crate::growing::{CLEAN, Growing, PayloadAt};
+use crate::op::CollectionNumber;
+use crate::segment::Segment;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use ramekin_base::{PointId, Result};
+use ramekin_log::Position;
+use ramekin_memory::Account;
+use ramekin_pages::Pages;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+pub(crate) struct View {
+    pub(crate) active: Arc<Growing>,
+    pub(crate) frozen: Vec<Arc<Growing>>,
+    pub(crate) segments: Vec<Arc<Segment>>,
+}
+
+impl View {
+    /// The growing parts, newest first.
+    pub(crate) fn growing(&self) -> impl Iterator<Item = &Arc<Growing>> {
+        std::iter::once(&self.active).chain(self.frozen.iter().rev())
+    }
+
+    pub(crate) fn live(&self) -> u64 {
+        let growing: usize = self.growing().map(|part| part.read().live()).sum();
+        growing as u64 + self.segments.iter().map(|segment| segment.live()).sum::<u64>()
+    }
+}
+
+pub(crate) struct Collection {
+    pub(crate) number: CollectionNumber,
+    pub(crate) config: ArcSwap<CollectionConfig>,
+    pub(crate) view: ArcSwap<View>,
+    /// Held while a batch is applied or a view is swapped.
+    pub(crate) change: Mutex<()>,
+    /// Everything before this position is in the manifest's files.
+    pub(crate) replay_from: AtomicU64,
+    pub(crate) dropped: AtomicBool,
+    /// What went wrong in the background; the collection is red while it stands.
+    pub(crate) error: Mutex<Option<String>>,
+    pub(crate) progress: Mutex<Option<Progress>>,
+    /// Milliseconds of the clock at the last write.
+    pub(crate) written_ms: AtomicU64,
+    growing_account: Account,
+}
+
+impl Collection {
+    pub(crate) fn new(
+        number: CollectionNumber,
+        config: CollectionConfig,
+        growing: &Account,
+        replay_from: Position,
+    ) -> Result<Self> {
+        let active = Arc::new(Growing::new(&config, growing)?);
+        Ok(Self {
+            number,
+            config: ArcSwap::from_pointee(config),
+            view: ArcSwap::from_pointee(View { active, frozen: Vec::new(), segments: Vec::new() }),
+            change: Mutex::new(()),
+            replay_from: AtomicU64::new(replay_from),
+            dropped: AtomicBool::new(false),
+            error: Mutex::new(None),
+            progress: Mutex::new(None),
+            written_ms: AtomicU64::new(0),
+            growing_account: growing.clone(),
+        })
+    }
+
+    pub(crate) fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::SeqCst)
+    }
+
+    /// Replaces the view by what `make` makes of the present one. The caller holds `change`.
+    pub(crate) fn swap(&self, make: impl FnOnce(&View) -> View) {
+        let view = make(&self.view.load());
+        self.view.store(Arc::new(view));
+    }
+
+    /// Applies an upsert: the new points first, then the death of the old ones, so that a reader may
+    /// see both (and drops one) but never neither.
+    pub(crate) fn apply_upsert(
+        &self,
+        pages: &Pages,
+        batch: &Batch,
+        position: Position,
+        payloads: impl Fn(usize) -> PayloadAt,
+        sequence: u64,
+    ) -> Result<()> {
+        let _change = self.change.lock();
+        let view = self.view.load_full();
+        let sealed = find_sealed(&view, pages, &batch.ids)?;
+        view.active.touch(position);
+        view.active.insert(batch, payloads, sequence);
+        for part in &view.frozen {
+            for id in &batch.ids {
+                part.kill(*id);
+            }
+        }
+        sealed.into_iter().for_each(|(segment, row)| _ = view.segments[segment].dead.set(row));
+        Ok(())
+    }
+
+    pub(crate) fn apply_delete(&self, pages: &Pages, ids: &[PointId], position: Position) -> Result<()> {
+        let _change = self.change.lock();
+        let view = self.view.load_full();
+        let sealed = find_sealed(&view, pages, ids)?;
+        view.active.touch(position);
+        for part in view.growing() {
+            for id in ids {
+                part.kill(*id);
+            }
+        }
+        sealed.into_iter().for_each(|(segment, row)| _ = view.segments[segment].dead.set(row));
+        Ok(())
+    }
+
+    /// Moves the active part to the frozen ones; only the writer thread calls this, with no write in flight.
+    pub(crate) fn freeze(&self) -> Result<bool> {
+        let _change = self.change.lock();
+        let view = self.view.load_full();
+        if view.active.from() == CLEAN {
+            return Ok(false);
+        }
+        let active = Arc::new(Growing::new(&self.config.load(), &self.growing_account)?);
+        let mut frozen = view.frozen.clone();
+        frozen.push(view.active.clone());
+        self.view.store(Arc::new(View { active, frozen, segments: view.segments.clone() }));
+        Ok(true)
+    }
+
+    /// The first position that a replay needs for this collection; `applied`: all records before it are applied.
+    pub(crate) fn pinned_from(&self, applied: Position) -> Position {
+        let view = self.view.load();
+        let oldest = view.growing().map(|part| part.from()).min().unwrap_or(CLEAN);
+        oldest.min(applied)
+    }
+}
+
+/// Segment (by its place in the view) and row of every id that stands in a sealed segment.
+fn find_sealed(view: &View, pages: &Pages, ids: &[PointId]) -> Result<Vec<(usize, u32)>> {
+    let mut found = Vec::new();
+    for (at, segment) in view.segments.iter().enumerate() {
+        let rows = segment.find(pages, ids)?;
+        found.extend(rows.into_iter().flatten().map(|row| (at, row)));
+    }
+    Ok(found)
+}

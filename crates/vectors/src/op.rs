@@ -1,0 +1,194 @@
+//! The operations of the log: what is written, what replay reads.
+//!
+//! ```text
+//!   meta     0 | sequence u64 | JSON of a MetaOp
+//!   upsert   1 | sequence u64 | collection u64 | points u32 | ids 17 B each
+//!              | columns u32 | { name | dim u32 | present u32 each | f32 each }
+//!              | payloads u32 (0 or points) | { length u32 | JSON text }
+//!   delete   2 | sequence u64 | collection u64 | points u32 | ids 17 B each
+//! ```
+//!
+//! Only results stand here: a change that depends on what was there (a vector of a point, a payload
+//! key) is resolved to a whole upsert first, so replay never has to read anything else.
+
+use crate::api::{AliasAction, Batch, CollectionConfig, CollectionPatch, Column};
+use crate::codec::{Reader, put_bytes, put_floats, put_u32, put_u64};
+use ramekin_base::{Error, PointId, Result};
+use serde::{Deserialize, Serialize};
+
+/// Number of a collection, never used twice in a store; names can change hands, numbers cannot.
+pub(crate) type CollectionNumber = u64;
+
+/// A change of names and configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) enum MetaOp {
+    Create { number: CollectionNumber, name: String, config: CollectionConfig },
+    Drop { number: CollectionNumber },
+    Patch { number: CollectionNumber, patch: CollectionPatch },
+    Aliases { actions: Vec<AliasAction> },
+}
+
+/// One record of the log.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Op {
+    Meta(MetaOp),
+    Upsert { collection: CollectionNumber, batch: Batch, payloads_at: Vec<u32> },
+    Delete { collection: CollectionNumber, ids: Vec<PointId> },
+}
+
+const META: u8 = 0;
+const UPSERT: u8 = 1;
+const DELETE: u8 = 2;
+
+pub(crate) fn encode_meta(out: &mut Vec<u8>, sequence: u64, op: &MetaOp) -> Result<()> {
+    let json =
+        serde_json::to_vec(op).map_err(|error| Error::bug(format!("a meta operation does not encode: {error}")))?;
+    out.push(META);
+    put_u64(out, sequence);
+    put_bytes(out, &json);
+    Ok(())
+}
+
+pub(crate) fn encode_delete(out: &mut Vec<u8>, sequence: u64, collection: CollectionNumber, ids: &[PointId]) {
+    out.push(DELETE);
+    put_u64(out, sequence);
+    put_u64(out, collection);
+    put_u32(out, ids.len() as u32);
+    ids.iter().for_each(|id| out.extend_from_slice(&id.to_key()));
+}
+
+/// Encodes the points `range` of a batch. Returns where each payload's text starts in the record.
+pub(crate) fn encode_upsert(
+    out: &mut Vec<u8>,
+    sequence: u64,
+    collection: CollectionNumber,
+    batch: &Batch,
+    range: std::ops::Range<usize>,
+) -> Vec<u32> {
+    let start = out.len();
+    out.push(UPSERT);
+    put_u64(out, sequence);
+    put_u64(out, collection);
+    put_u32(out, range.len() as u32);
+    batch.ids[range.clone()].iter().for_each(|id| out.extend_from_slice(&id.to_key()));
+    put_u32(out, batch.columns.len() as u32);
+    for column in &batch.columns {
+        let first = column.present.partition_point(|point| (*point as usize) < range.start);
+        let last = column.present.partition_point(|point| (*point as usize) < range.end);
+        put_bytes(out, column.name.as_bytes());
+        put_u32(out, column.dim as u32);
+        put_u32(out, (last - first) as u32);
+        column.present[first..last].iter().for_each(|point| put_u32(out, point - range.start as u32));
+        put_floats(out, &column.data[first * column.dim..last * column.dim]);
+    }
+    let payloads = if batch.payloads.is_empty() { &[] } else { &batch.payloads[range] };
+    put_u32(out, payloads.len() as u32);
+    let mut at = Vec::with_capacity(payloads.len());
+    for payload in payloads {
+        put_u32(out, payload.len() as u32);
+        at.push((out.len() - start) as u32);
+        out.extend_from_slice(payload.as_bytes());
+    }
+    at
+}
+
+fn decode_ids(reader: &mut Reader<'_>) -> Result<Vec<PointId>> {
+    let count = reader.count(17)?;
+    (0..count).map(|_| reader.id()).collect()
+}
+
+fn decode_column(reader: &mut Reader<'_>, points: usize) -> Result<Column> {
+    let name = reader.text()?.to_owned();
+    let dim = reader.u32()? as usize;
+    let count = reader.count(4)?;
+    let present: Vec<u32> = (0..count).map(|_| reader.u32()).collect::<Result<_>>()?;
+    let ascending = present.windows(2).all(|pair| pair[0] < pair[1]);
+    if !ascending || present.last().is_some_and(|last| *last as usize >= points) || dim == 0 {
+        return Err(Error::corrupt("record holds a column that does not fit its points"));
+    }
+    let mut data = Vec::new();
+    reader.floats(count.saturating_mul(dim), &mut data)?;
+    Ok(Column { name, dim, present, data })
+}
+
+/// Reads one record: its operation's sequence number and the operation.
+pub(crate) fn decode(record: &[u8]) -> Result<(u64, Op)> {
+    let mut reader = Reader::new(record);
+    let kind = reader.u8()?;
+    let sequence = reader.u64()?;
+    let op = match kind {
+        META => {
+            let json = reader.bytes()?;
+            Op::Meta(serde_json::from_slice(json).map_err(|error| Error::corrupt(format!("meta record: {error}")))?)
+        }
+        UPSERT => {
+            let collection = reader.u64()?;
+            let ids = decode_ids(&mut reader)?;
+            let columns = reader.count(12)?;
+            let columns = (0..columns).map(|_| decode_column(&mut reader, ids.len())).collect::<Result<_>>()?;
+            let count = reader.count(4)?;
+            if count != 0 && count != ids.len() {
+                return Err(Error::corrupt("record holds payloads that do not fit its points"));
+            }
+            let (mut payloads, mut payloads_at) = (Vec::with_capacity(count), Vec::with_capacity(count));
+            for _ in 0..count {
+                let at = reader.at() + 4;
+                payloads.push(reader.text()?.into());
+                payloads_at.push(at as u32);
+            }
+            Op::Upsert { collection, batch: Batch { ids, columns, payloads }, payloads_at }
+        }
+        DELETE => Op::Delete { collection: reader.u64()?, ids: decode_ids(&mut reader)? },
+        other => return Err(Error::corrupt(format!("record of unknown kind {other}"))),
+    };
+    Ok((sequence, op))
+}
+
+/// Checks that a record decodes; for fuzzing.
+pub fn check_record(record: &[u8]) -> Result<()> {
+    decode(record).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn batch() -> Batch {
+        Batch {
+            ids: vec![PointId::Num(3), PointId::Uuid(9), PointId::Num(4)],
+            columns: vec![
+                Column { name: String::new(), dim: 2, present: vec![0, 1, 2], data: vec![1., 2., 3., 4., 5., 6.] },
+                Column { name: "b".into(), dim: 1, present: vec![1], data: vec![9.] },
+            ],
+            payloads: vec!["{}".into(), "".into(), "{\"a\":1}".into()],
+        }
+    }
+
+    #[test]
+    fn an_upsert_comes_back_in_parts() {
+        let batch = batch();
+        let mut record = Vec::new();
+        let at = encode_upsert(&mut record, 5, 7, &batch, 1..3);
+        let (sequence, op) = decode(&record).unwrap();
+        let Op::Upsert { collection, batch: read, payloads_at } = op else { panic!("kind") };
+        assert_eq!((sequence, collection, payloads_at), (5, 7, at.clone()));
+        assert_eq!(read.ids, batch.ids[1..]);
+        assert_eq!(read.columns[0].data, [3., 4., 5., 6.]);
+        assert_eq!((&read.columns[1].present[..], &read.columns[1].data[..]), (&[0][..], &[9.][..]));
+        assert_eq!(&record[at[1] as usize..at[1] as usize + 7], b"{\"a\":1}");
+    }
+
+    proptest! {
+        #[test]
+        fn broken_records_are_errors(bytes in prop::collection::vec(any::<u8>(), 0..200), flip in 0usize..200, bit in 0u8..8) {
+            let _ = decode(&bytes);
+            let mut record = Vec::new();
+            encode_upsert(&mut record, 5, 7, &batch(), 0..3);
+            let at = flip % record.len();
+            record[at] ^= 1 << bit;
+            let _ = decode(&record);
+            let _ = decode(&record[..at]);
+        }
+    }
+}

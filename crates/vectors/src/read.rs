@@ -1,0 +1,215 @@
+//! Points by their ids: get, scroll, count, and the parts of points that any answer needs.
+//!
+//! ```text
+//!   id ─► active ─► frozen ─► segments        the first that holds it alive has it
+//!   scroll: the smallest ids of every part, merged; a page is as long as asked and no longer
+//! ```
+
+use crate::api::{Held, Page, Parts, PayloadParts, Record, VectorParts};
+use crate::collection::{Collection, View};
+use crate::payload;
+use crate::shared::Shared;
+use ramekin_base::{PointId, Result};
+use ramekin_memory::Reservation;
+
+/// Where a point stands: a growing part (by its place from newest) and slot, or a segment and row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    Growing(usize, u32),
+    Sealed(usize, u32),
+}
+
+/// The place of each id that is alive.
+pub(crate) fn places(shared: &Shared, view: &View, ids: &[PointId]) -> Result<Vec<Option<Place>>> {
+    // Segments first: a point that moves while we look goes from a segment to the active part.
+    let mut places: Vec<Option<Place>> = vec![None; ids.len()];
+    for (at, segment) in view.segments.iter().enumerate() {
+        for (place, row) in places.iter_mut().zip(segment.find(&shared.pages, ids)?) {
+            if let Some(row) = row.filter(|row| !segment.dead.get(*row)) {
+                *place = Some(Place::Sealed(at, row));
+            }
+        }
+    }
+    let growing: Vec<_> = view.growing().collect();
+    for (at, part) in growing.iter().enumerate().rev() {
+        let inner = part.read();
+        for (place, id) in places.iter_mut().zip(ids) {
+            if let Some(slot) = inner.find(*id) {
+                *place = Some(Place::Growing(at, slot));
+            }
+        }
+    }
+    Ok(places)
+}
+
+/// Reads points part by part; memory for what comes back is reserved as it grows.
+pub(crate) struct Fetcher<'a> {
+    shared: &'a Shared,
+    view: &'a View,
+    parts: &'a Parts,
+    pub(crate) memory: Reservation,
+}
+
+impl<'a> Fetcher<'a> {
+    pub(crate) fn new(shared: &'a Shared, view: &'a View, parts: &'a Parts) -> Result<Self> {
+        Ok(Self { shared, view, parts, memory: shared.accounts.queries.try_reserve(0)? })
+    }
+
+    /// The records of places, in their order.
+    pub(crate) fn records(&mut self, wanted: &[(PointId, Place)]) -> Result<Vec<Record>> {
+        self.memory.grow(wanted.len() as u64 * size_of::<Record>() as u64 * 2)?;
+        let record = |(id, _): &(PointId, Place)| Record { id: *id, payload: None, vectors: None };
+        let mut records: Vec<Record> = wanted.iter().map(record).collect();
+        if self.parts.payload != PayloadParts::None {
+            self.payloads(wanted, &mut records)?;
+        }
+        if self.parts.vectors != VectorParts::None {
+            self.vectors(wanted, &mut records)?;
+        }
+        Ok(records)
+    }
+
+    fn payloads(&mut self, wanted: &[(PointId, Place)], records: &mut [Record]) -> Result<()> {
+        let growing: Vec<_> = self.view.growing().collect();
+        let log = self.shared.log_reader()?;
+        for (chunk, records) in wanted.chunks(64).zip(records.chunks_mut(64)) {
+            let mut in_log = Vec::new();
+            for (at, (_, place)) in chunk.iter().enumerate() {
+                if let Place::Growing(part, slot) = place {
+                    let payload = growing[*part].read().payload(*slot);
+                    match payload.len {
+                        0 => records[at].payload = payload::select(String::new(), &self.parts.payload)?,
+                        _ => in_log.push((at, payload)),
+                    }
+                }
+            }
+            for (at, place) in in_log {
+                let record = log.read(place.record, (place.at + place.len) as usize)?;
+                let bytes = record.get(place.at as usize..(place.at + place.len) as usize).unwrap_or_default();
+                let text = String::from_utf8_lossy(bytes).into_owned();
+                self.memory.grow(text.len() as u64)?;
+                records[at].payload = payload::select(text, &self.parts.payload)?;
+            }
+            for (number, segment) in self.view.segments.iter().enumerate() {
+                let (at, rows) = rows_of(chunk, number);
+                if rows.is_empty() {
+                    continue;
+                }
+                for (at, text) in at.into_iter().zip(segment.payloads(&self.shared.pages, &rows)?) {
+                    self.memory.grow(text.len() as u64)?;
+                    records[at].payload = payload::select(text, &self.parts.payload)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn vectors(&mut self, wanted: &[(PointId, Place)], records: &mut [Record]) -> Result<()> {
+        let parts = self.parts;
+        records.iter_mut().for_each(|record| record.vectors = Some(Vec::new()));
+        let growing: Vec<_> = self.view.growing().collect();
+        for ((_, place), record) in wanted.iter().zip(records.iter_mut()) {
+            let Place::Growing(part, slot) = place else { continue };
+            let inner = growing[*part].read();
+            for (name, column) in inner.columns().filter(|(name, _)| wants(parts, name)) {
+                if let Some(vector) = column.of_slot(*slot) {
+                    self.memory.grow(vector.len() as u64 * 4)?;
+                    record.vectors.get_or_insert_default().push((name.to_owned(), vector.to_vec()));
+                }
+            }
+        }
+        for (number, segment) in self.view.segments.iter().enumerate() {
+            for (meta, named) in segment.vectors().filter(|(meta, _)| wants(parts, &meta.name)) {
+                for (chunk, records) in wanted.chunks(64).zip(records.chunks_mut(64)) {
+                    let (at, rows) = rows_of(chunk, number);
+                    let held = at.into_iter().zip(rows).filter_map(|(at, row)| Some((at, named.present.ordinal(row)?)));
+                    let (at, ordinals): (Vec<usize>, Vec<u32>) = held.unzip();
+                    if ordinals.is_empty() {
+                        continue;
+                    }
+                    self.memory.grow(ordinals.len() as u64 * meta.dim as u64 * 8)?;
+                    let mut vectors = Vec::with_capacity(ordinals.len() * meta.dim);
+                    named.index.vectors(&self.shared.pages, &ordinals, &mut vectors)?;
+                    for (at, vector) in at.into_iter().zip(vectors.chunks_exact(meta.dim)) {
+                        records[at].vectors.get_or_insert_default().push((meta.name.clone(), vector.to_vec()));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether vectors of this name are asked for.
+fn wants(parts: &Parts, name: &str) -> bool {
+    match &parts.vectors {
+        VectorParts::None => false,
+        VectorParts::All => true,
+        VectorParts::Names(names) => names.iter().any(|wanted| wanted == name),
+    }
+}
+
+/// The places of a chunk that stand in one segment: their position in the chunk, and their rows.
+fn rows_of(chunk: &[(PointId, Place)], segment: usize) -> (Vec<usize>, Vec<u32>) {
+    let of = |(at, (_, place)): (usize, &(PointId, Place))| match place {
+        Place::Sealed(number, row) if *number == segment => Some((at, *row)),
+        _ => None,
+    };
+    chunk.iter().enumerate().filter_map(of).unzip()
+}
+
+/// Points by id, in the order asked; what is not there is left out.
+pub(crate) fn get(
+    shared: &Shared,
+    collection: &Collection,
+    ids: &[PointId],
+    parts: &Parts,
+) -> Result<Held<Vec<Record>>> {
+    let view = collection.view.load_full();
+    let mut fetcher = Fetcher::new(shared, &view, parts)?;
+    fetcher.memory.grow(ids.len() as u64 * 64)?;
+    let places = places(shared, &view, ids)?;
+    let wanted: Vec<_> = ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
+    let records = fetcher.records(&wanted)?;
+    Ok(Held { value: records, memory: vec![fetcher.memory] })
+}
+
+/// A page of points in id order, from `from` on.
+pub(crate) fn scroll(
+    shared: &Shared,
+    collection: &Collection,
+    from: Option<PointId>,
+    limit: usize,
+    parts: &Parts,
+) -> Result<Held<Page>> {
+    let view = collection.view.load_full();
+    let mut fetcher = Fetcher::new(shared, &view, parts)?;
+    fetcher.memory.grow((limit as u64 + 65) * 64 * (1 + view.segments.len() as u64))?;
+    let mut found: Vec<(PointId, Place)> = Vec::new();
+    for (at, part) in view.growing().enumerate() {
+        let ids = part.read().ids_from(from, limit + 1);
+        found.extend(ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))));
+    }
+    for (at, segment) in view.segments.iter().enumerate() {
+        let mut row = match from {
+            Some(from) => segment.rank(&shared.pages, from)?,
+            None => 0,
+        };
+        let mut taken = 0;
+        while row < segment.meta.points && taken <= limit {
+            let end = segment.meta.points.min(row + (limit + 1 - taken).clamp(16, 512) as u32);
+            let rows: Vec<u32> = (row..end).filter(|row| !segment.dead.get(*row)).collect();
+            let ids = segment.ids(&shared.pages, &rows)?;
+            taken += rows.len();
+            found.extend(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))));
+            row = end;
+        }
+    }
+    // An id that moves while we look may be seen twice: growing places sort first and win.
+    found.sort_unstable();
+    found.dedup_by_key(|(id, _)| *id);
+    let next = found.get(limit).map(|(id, _)| *id);
+    found.truncate(limit);
+    let records = fetcher.records(&found)?;
+    Ok(Held { value: Page { records, next }, memory: vec![fetcher.memory] })
+}

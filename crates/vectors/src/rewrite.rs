@@ -1,0 +1,87 @@
+//! Changes that depend on what is stored: a vector of a point, a payload key. Each becomes a whole
+//! upsert of the points it names, so that the log and replay know upserts and deletes only.
+
+use crate::api::{Batch, Column, Parts, PayloadParts, Record, VectorParts, Write};
+use crate::collection::Collection;
+use crate::payload;
+use crate::read;
+use crate::shared::Shared;
+use ramekin_base::{Error, PointId, Result};
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// The points that a change names.
+pub(crate) fn ids(change: &Write) -> &[PointId] {
+    match change {
+        Write::UpdateVectors(batch) => &batch.ids,
+        Write::DeleteVectors { ids, .. } | Write::Payload { ids, .. } | Write::Delete(ids) => ids,
+        Write::Upsert(batch) => &batch.ids,
+    }
+}
+
+/// The points of `range` as they will be. Points that do not exist are an error for a change of
+/// vectors, and are passed over by changes of payload and removals.
+pub(crate) fn resolve(shared: &Shared, collection: &Collection, change: &Write, range: Range<usize>) -> Result<Batch> {
+    let ids = &ids(change)[range.clone()];
+    let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
+    let held = read::get(shared, collection, ids, &parts)?;
+    let mut records: HashMap<PointId, Record> = held.value.into_iter().map(|record| (record.id, record)).collect();
+    match change {
+        Write::UpdateVectors(batch) => {
+            if let Some(id) = ids.iter().find(|id| !records.contains_key(id)) {
+                return Err(Error::not_found(format!("Not found: No point with id {id} found")));
+            }
+            replace_vectors(batch, range, &mut records);
+        }
+        Write::DeleteVectors { names, .. } => records.values_mut().for_each(|record| {
+            record.vectors.get_or_insert_default().retain(|(name, _)| !names.contains(name));
+        }),
+        Write::Payload { change, .. } => {
+            for record in records.values_mut() {
+                let stored = record.payload.take().unwrap_or_default();
+                record.payload = Some(payload::change(&stored, change)?.into());
+            }
+        }
+        Write::Upsert(_) | Write::Delete(_) => {
+            return Err(Error::bug("a write that depends on nothing was to be resolved"));
+        }
+    }
+    Ok(batch(ids, records))
+}
+
+fn replace_vectors(batch: &Batch, range: Range<usize>, records: &mut HashMap<PointId, Record>) {
+    for column in &batch.columns {
+        for (vector, point) in column.data.chunks_exact(column.dim).zip(&column.present) {
+            let point = *point as usize;
+            if !range.contains(&point) {
+                continue;
+            }
+            if let Some(record) = records.get_mut(&batch.ids[point]) {
+                let vectors = record.vectors.get_or_insert_default();
+                vectors.retain(|(name, _)| *name != column.name);
+                vectors.push((column.name.clone(), vector.to_vec()));
+            }
+        }
+    }
+}
+
+/// A batch of whole points, each id once.
+fn batch(ids: &[PointId], mut records: HashMap<PointId, Record>) -> Batch {
+    let mut batch = Batch::default();
+    for id in ids {
+        let Some(record) = records.remove(id) else { continue };
+        let point = batch.ids.len() as u32;
+        batch.ids.push(*id);
+        let payload = record.payload.unwrap_or_default();
+        batch.payloads.push(if payload == "{}" { "".into() } else { payload.into() });
+        for (name, vector) in record.vectors.unwrap_or_default() {
+            let at = batch.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
+                batch.columns.push(Column { name, dim: vector.len(), present: Vec::new(), data: Vec::new() });
+                batch.columns.len() - 1
+            });
+            batch.columns[at].present.push(point);
+            batch.columns[at].data.extend(vector);
+        }
+    }
+    batch
+}

@@ -1,0 +1,188 @@
+//! The rows of a growing part, in id order, as a segment is written from them.
+//!
+//! ```text
+//!   order    slot of each row   (sorted by id)        payloads lie in the log in order of arrival,
+//!   row_of   row of each slot   (NONE: dead)          so they are gathered a range of rows at a time:
+//!                                                     each range reads the log once, front to back
+//! ```
+
+use crate::growing::{Growing, PayloadAt};
+use crate::segment_write::{Row, Rows, Walk};
+use ramekin_ann::Source;
+use ramekin_base::{Error, Result};
+use ramekin_log::{LogReader, Position, Record};
+use ramekin_memory::{Account, Reservation};
+
+pub(crate) const NONE: u32 = u32::MAX;
+/// Payload bytes gathered at a time.
+const GATHER_BYTES: usize = 2 << 20;
+/// Vectors that a source hands out at a time.
+const BATCH: usize = 1024;
+
+pub(crate) struct SealRows<'a> {
+    growing: &'a Growing,
+    log: LogReader,
+    account: Account,
+    order: Vec<u32>,
+    row_of: Vec<u32>,
+    /// The slots that were dead when the seal began.
+    pub(crate) dead_before: Vec<u64>,
+    _memory: Reservation,
+}
+
+impl<'a> SealRows<'a> {
+    pub(crate) fn new(growing: &'a Growing, log: LogReader, account: &Account) -> Result<Self> {
+        let inner = growing.read();
+        let memory = account.try_reserve(inner.slots() as u64 * 8 + inner.slots().div_ceil(64) as u64 * 8)?;
+        let dead_before = inner.dead_words();
+        let mut order: Vec<u32> = (0..inner.slots() as u32).filter(|slot| !inner.is_dead(*slot)).collect();
+        order.sort_unstable_by_key(|slot| inner.id(*slot));
+        let mut row_of = vec![NONE; inner.slots()];
+        order.iter().enumerate().for_each(|(row, slot)| row_of[*slot as usize] = row as u32);
+        drop(inner);
+        Ok(Self { growing, log, account: account.clone(), order, row_of, dead_before, _memory: memory })
+    }
+
+    /// The row that a slot became.
+    pub(crate) fn row_of(&self, slot: u32) -> Option<u32> {
+        self.row_of.get(slot as usize).copied().filter(|row| *row != NONE)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+
+    fn walk_payloads(&self, each: &mut dyn FnMut(Row<'_>) -> Result<()>) -> Result<()> {
+        let inner = self.growing.read();
+        let place = |row: usize| inner.payload(self.order[row]);
+        let mut first = 0;
+        while first < self.order.len() {
+            // As many rows as fit the gathering buffer, and at least one.
+            let (mut last, mut bytes) = (first, 0);
+            while last < self.order.len() && (last == first || bytes + place(last).len as usize <= GATHER_BYTES) {
+                bytes += place(last).len as usize;
+                last += 1;
+            }
+            let _held = self.account.try_reserve((bytes + (last - first) * 16) as u64)?;
+            let mut starts = Vec::with_capacity(last - first);
+            let mut end = 0;
+            for row in first..last {
+                starts.push(end);
+                end += place(row).len as usize;
+            }
+            let mut text = vec![0u8; bytes];
+            let mut reader = RecordReader::new(&self.log);
+            for slot in 0..self.row_of.len() {
+                let row = self.row_of[slot] as usize;
+                if (first..last).contains(&row) {
+                    let at = inner.payload(slot as u32);
+                    text[starts[row - first]..][..at.len as usize].copy_from_slice(reader.payload(at)?);
+                }
+            }
+            for row in first..last {
+                let (start, len) = (starts[row - first], place(row).len as usize);
+                each(Row {
+                    id: inner.id(self.order[row]),
+                    payload_len: len as u64,
+                    payload: &text[start..start + len],
+                })?;
+            }
+            first = last;
+        }
+        Ok(())
+    }
+}
+
+impl Rows for SealRows<'_> {
+    fn walk(&mut self, what: Walk, each: &mut dyn FnMut(Row<'_>) -> Result<()>) -> Result<()> {
+        if what == Walk::Payloads {
+            return self.walk_payloads(each);
+        }
+        let inner = self.growing.read();
+        self.order.iter().try_for_each(|slot| {
+            each(Row { id: inner.id(*slot), payload_len: u64::from(inner.payload(*slot).len), payload: &[] })
+        })
+    }
+
+    fn vectors(&mut self, name: &str) -> Result<Option<Box<dyn Source + '_>>> {
+        let inner = self.growing.read();
+        let Some(column) = inner.column(name) else { return Ok(None) };
+        let len = column.slots().iter().filter(|slot| self.row_of[**slot as usize] != NONE).count();
+        let dim = column.dim;
+        Ok(Some(Box::new(SealSource { rows: self, name: name.to_owned(), len, dim, next: 0 })))
+    }
+
+    fn len_at_most(&self) -> usize {
+        self.order.len()
+    }
+
+    fn version(&self) -> u64 {
+        self.growing.read().version()
+    }
+}
+
+struct SealSource<'a> {
+    rows: &'a SealRows<'a>,
+    name: String,
+    len: usize,
+    dim: usize,
+    next: usize,
+}
+
+impl Source for SealSource<'_> {
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        self.next = 0;
+        Ok(())
+    }
+
+    fn next(&mut self, rows: &mut Vec<u32>, vectors: &mut Vec<f32>) -> Result<bool> {
+        rows.clear();
+        vectors.clear();
+        let inner = self.rows.growing.read();
+        let column = inner.column(&self.name).ok_or_else(|| Error::bug("a column vanished"))?;
+        while rows.len() < BATCH && self.next < column.slots().len() {
+            let slot = column.slots()[self.next];
+            self.next += 1;
+            if let (Some(row), Some(vector)) = (self.rows.row_of(slot), column.of_slot(slot)) {
+                rows.push(row);
+                vectors.extend_from_slice(vector);
+            }
+        }
+        Ok(!rows.is_empty())
+    }
+}
+
+/// Reads payloads out of log records, keeping the last record at hand.
+pub(crate) struct RecordReader<'a> {
+    log: &'a LogReader,
+    held: Option<(Position, Record)>,
+}
+
+impl<'a> RecordReader<'a> {
+    pub(crate) fn new(log: &'a LogReader) -> Self {
+        Self { log, held: None }
+    }
+
+    /// The text at a place; the record it stands in is checked by the log.
+    pub(crate) fn payload(&mut self, at: PayloadAt) -> Result<&[u8]> {
+        if at.len == 0 {
+            return Ok(&[]);
+        }
+        if self.held.as_ref().is_none_or(|(position, _)| *position != at.record) {
+            self.held = None;
+            self.held = Some((at.record, self.log.read(at.record, (at.at + at.len) as usize)?));
+        }
+        let record = self.held.as_ref().map_or(&[][..], |(_, record)| &record[..]);
+        record
+            .get(at.at as usize..(at.at + at.len) as usize)
+            .ok_or_else(|| Error::corrupt("a payload's place in the log is broken"))
+    }
+}

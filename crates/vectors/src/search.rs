@@ -1,0 +1,201 @@
+//! A search over all parts of a collection.
+//!
+//! ```text
+//!   query vector ─► growing parts   every vector scored
+//!                ─► segments        by their cluster index, or scanned while the collection is small
+//!                ─► the best of all ─► their payloads and vectors
+//! ```
+
+use crate::api::{Held, MetricName, Parts, Profile, Query, Record, Scored, Stages, Target, VectorConfig, VectorParts};
+use crate::collection::{Collection, View};
+use crate::read::{self, Fetcher, Place};
+use crate::shared::Shared;
+use crate::top::{Found, Top};
+use ramekin_ann::SearchParams;
+use ramekin_base::limits::RESULTS_MAX;
+use ramekin_base::{Error, PointId, Result};
+use ramekin_vecmath::{Metric, normalise};
+use std::collections::HashMap;
+
+/// Rank score (larger is better) to what users of the metric expect, and back: both are their own inverse.
+fn outward(metric: Metric, score: f32) -> f32 {
+    match metric {
+        Metric::Dot | Metric::Cosine => score,
+        Metric::Euclid | Metric::Manhattan => -score,
+    }
+}
+
+pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
+    let config = collection.config.load_full();
+    let wanted = query.limit.saturating_add(query.offset);
+    if wanted > RESULTS_MAX {
+        return Err(Error::invalid(format!("limit + offset is {wanted}; at most {RESULTS_MAX} results are allowed")));
+    }
+    if query.target == Target::Ids {
+        return in_id_order(shared, collection, query);
+    }
+    let vector_config = config.vectors.get(&query.using).ok_or_else(|| unknown_vector(&query.using))?;
+    let view = collection.view.load_full();
+    let (vector, excluded) = target(shared, &view, query, vector_config)?;
+    let metric = vector_config.metric.metric();
+    let threshold = query.score_threshold.map(|score| outward(metric, score));
+    let memory =
+        shared.accounts.queries.try_reserve((wanted as u64 + 1) * 64 * (1 + view.segments.len() as u64) + 4096)?;
+    let mut top = Top::new(wanted, threshold, excluded);
+    let mut profile = Profile { reserved_bytes: memory.bytes(), ..Profile::default() };
+    if !query.indexed_only {
+        for part in view.growing() {
+            part.read().search(&query.using, metric, &vector, &mut top);
+        }
+    }
+    let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
+    let scan = query.exact || small < config.full_scan_threshold_kib * 1024;
+    let mut rows: HashMap<PointId, Place> = HashMap::new();
+    let asked = wanted + usize::from(excluded.is_some());
+    let mut scratch = shared.scratch()?;
+    for (at, segment) in view.segments.iter().enumerate() {
+        let Some((_, named)) = segment.vector(&query.using) else { continue };
+        let has_dead = segment.dead.count() > 0;
+        let alive = |ordinal: u32| !segment.dead.get(named.present.row(ordinal));
+        let params = SearchParams {
+            ef: query.ef,
+            exact: scan,
+            rescore: query.rescore,
+            clock: Some(&*shared.options.clock),
+            filter: if has_dead { Some(&alive) } else { None },
+            ..SearchParams::default()
+        };
+        let hits = named.index.search(&shared.pages, &vector, asked, &params, threshold, &mut scratch);
+        let hits = match hits {
+            Ok(hits) => hits,
+            Err(error) => {
+                shared.put_scratch(scratch);
+                return Err(report(collection, error));
+            }
+        };
+        add(&mut profile, &scratch.profile);
+        let hits = hits.iter().filter(|hit| top.accepts(hit.score)).map(|hit| (hit.score, named.present.row(hit.row)));
+        let (scores, hit_rows): (Vec<f32>, Vec<u32>) = hits.unzip();
+        let ids = segment.ids(&shared.pages, &hit_rows)?;
+        for ((score, row), id) in scores.into_iter().zip(hit_rows).zip(ids) {
+            top.offer(score, id);
+            rows.insert(id, Place::Sealed(at, row));
+        }
+    }
+    shared.put_scratch(scratch);
+    let found = settle(&view, top, &mut rows);
+    let page: Vec<Found> = found.into_iter().skip(query.offset).take(query.limit).collect();
+    let started = shared.options.clock.now();
+    let mut fetcher = Fetcher::new(shared, &view, &query.parts)?;
+    let places: Vec<_> = page.iter().filter_map(|found| Some((found.id, *rows.get(&found.id)?))).collect();
+    let records = fetcher.records(&places)?;
+    profile.stages_us.payload = (shared.options.clock.now() - started).as_micros() as u64;
+    let scored = scored(&view, page, records, &places, metric);
+    Ok((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile))
+}
+
+/// The best first, each id once. A point that was replaced while we looked may have been found in its
+/// old place too: where a growing part holds an id, that is the one.
+fn settle(view: &View, top: Top, rows: &mut HashMap<PointId, Place>) -> Vec<Found> {
+    let mut found = top.into_sorted();
+    let mut seen: HashMap<PointId, ()> = HashMap::with_capacity(found.len());
+    found.retain(|found| {
+        for (at, part) in view.growing().enumerate() {
+            if let Some(slot) = part.read().find(found.id) {
+                rows.insert(found.id, Place::Growing(at, slot));
+                break;
+            }
+        }
+        rows.contains_key(&found.id) && seen.insert(found.id, ()).is_none()
+    });
+    found
+}
+
+fn scored(
+    view: &View,
+    page: Vec<Found>,
+    records: Vec<Record>,
+    places: &[(PointId, Place)],
+    metric: Metric,
+) -> Vec<Scored> {
+    let growing: Vec<_> = view.growing().collect();
+    let version = |place: &Place| match place {
+        Place::Growing(at, _) => growing[*at].read().version(),
+        Place::Sealed(at, _) => view.segments[*at].meta.version,
+    };
+    let versions: Vec<u64> = places.iter().map(|(_, place)| version(place)).collect();
+    page.into_iter()
+        .zip(records)
+        .zip(versions)
+        .map(|((found, record), version)| Scored { record, score: outward(metric, found.score), version })
+        .collect()
+}
+
+/// A page that fails its checksum turns the collection red; the query fails, others go on.
+fn report(collection: &Collection, error: Error) -> Error {
+    if matches!(error.kind(), ramekin_base::Kind::Corrupt | ramekin_base::Kind::Io) {
+        *collection.error.lock() = Some(error.to_string());
+    }
+    error
+}
+
+fn unknown_vector(name: &str) -> Error {
+    match name {
+        "" => {
+            Error::malformed("Not existing vector name error: the collection has named vectors; say which with `using`")
+        }
+        name => Error::malformed(format!("Not existing vector name error: {name}")),
+    }
+}
+
+/// The vector to search with, and the point to leave out.
+fn target(shared: &Shared, view: &View, query: &Query, config: &VectorConfig) -> Result<(Vec<f32>, Option<PointId>)> {
+    match &query.target {
+        Target::Vector(vector) => {
+            check_dim(vector.len(), config.dim)?;
+            let mut vector = vector.clone();
+            if config.metric == MetricName::Cosine {
+                normalise(&mut vector);
+            }
+            Ok((vector, None))
+        }
+        Target::Point(id) => {
+            let missing = || Error::not_found(format!("No point with id {id} found"));
+            let place = read::places(shared, view, &[*id])?[0].ok_or_else(missing)?;
+            let parts = Parts { vectors: VectorParts::Names(vec![query.using.clone()]), ..Parts::default() };
+            let record = Fetcher::new(shared, view, &parts)?.records(&[(*id, place)])?.pop();
+            let vectors = record.and_then(|record| record.vectors).unwrap_or_default();
+            let vector = vectors.into_iter().next().map(|(_, vector)| vector);
+            let vector =
+                vector.ok_or_else(|| Error::malformed(format!("point {id} has no vector named `{}`", query.using)))?;
+            Ok((vector, Some(*id)))
+        }
+        Target::Ids => Err(Error::bug("a target without a vector")),
+    }
+}
+
+pub(crate) fn check_dim(got: usize, want: usize) -> Result<()> {
+    match got == want {
+        true => Ok(()),
+        false => Err(Error::malformed(format!("Vector dimension error: expected dim: {want}, got {got}"))),
+    }
+}
+
+/// A query without a vector: points in the order of their ids.
+fn in_id_order(shared: &Shared, collection: &Collection, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
+    let held = read::scroll(shared, collection, None, query.limit + query.offset, &query.parts)?;
+    let records = held.value.records.into_iter().skip(query.offset);
+    let value = records.map(|record| Scored { record, score: 0.0, version: 0 }).collect();
+    Ok((Held { value, memory: held.memory }, Profile::default()))
+}
+
+fn add(total: &mut Profile, more: &ramekin_ann::Profile) {
+    total.clusters += more.clusters;
+    total.codes += more.codes;
+    total.rescored += more.rescored;
+    total.pages += more.pages;
+    let Stages { coarse, scan, rescore, payload: _ } = &mut total.stages_us;
+    *coarse += more.coarse_us;
+    *scan += more.scan_us;
+    *rescore += more.rescore_us;
+}

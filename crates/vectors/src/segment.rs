@@ -1,0 +1,389 @@
+//! A sealed segment: one immutable page file, and the rows of it that died since.
+//!
+//! ```text
+//!   rows in id order:  numbers ascending, then UUIDs ascending
+//!
+//!   ids         nothing where the numbers are dense, else 8 bytes each; 16 bytes a UUID
+//!   fences      the first id of each page of ids; read at open, held
+//!   filter      "is this id here?", one byte a row (see `filter.rs`)
+//!   payload_at  where each row's text ends      payload   the texts
+//!   256 + 16 i  the cluster index of the i-th vector name (crate `ann`)
+//! ```
+//!
+//! A row number is found from an id by the filter, then a fence, then one page; an id from a row
+//! number by one page; both at no cost where numbers are dense.
+
+use crate::api::MetricName;
+use crate::bits::Bits;
+use crate::filter;
+use crate::manifest::Overlay;
+use crate::ordinals::Present;
+use parking_lot::Mutex;
+use ramekin_ann::{Index, IndexMeta};
+use ramekin_base::{Error, PointId, Result};
+use ramekin_memory::{Account, Reservation};
+use ramekin_pages::{PageFile, Pages, Section};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+pub(crate) const NUMBERS: u32 = 1;
+pub(crate) const UUIDS: u32 = 2;
+pub(crate) const FILTER: u32 = 3;
+pub(crate) const FENCES: u32 = 4;
+pub(crate) const PAYLOAD_AT: u32 = 5;
+pub(crate) const PAYLOAD: u32 = 6;
+/// Ids of a page, by kind.
+const NUMBERS_PER_PAGE: usize = ramekin_base::limits::PAGE / 8;
+const UUIDS_PER_PAGE: usize = ramekin_base::limits::PAGE / 16;
+/// Bytes that one fetch pins at most, so that a query's pins stay within the cache's floor.
+const FETCH_BYTES: usize = 512 << 10;
+
+pub(crate) fn index_tag(vector: usize) -> u32 {
+    256 + 16 * vector as u32
+}
+
+/// Section of the rows that have the `i`-th vector, where not all have.
+pub(crate) fn present_tag(vector: usize) -> u32 {
+    (1 << 20) + vector as u32
+}
+
+/// What a segment's file says of itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SegmentMeta {
+    pub(crate) points: u32,
+    /// Rows whose id is a number; the others are UUIDs.
+    pub(crate) numbers: u32,
+    /// The numbers are `dense_from, dense_from + 1, ...`.
+    pub(crate) dense_from: Option<u64>,
+    pub(crate) version: u64,
+    pub(crate) payload_bytes: u64,
+    pub(crate) vectors: Vec<VectorMeta>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct VectorMeta {
+    pub(crate) name: String,
+    pub(crate) dim: usize,
+    pub(crate) metric: MetricName,
+    /// `None`: no point of the segment has this vector.
+    pub(crate) index: Option<IndexMeta>,
+}
+
+pub(crate) struct Segment {
+    pub(crate) name: String,
+    pub(crate) file: Arc<PageFile>,
+    pub(crate) meta: SegmentMeta,
+    pub(crate) dead: Bits,
+    /// The newest overlay that a manifest names.
+    pub(crate) overlay: Mutex<Option<Overlay>>,
+    /// A manifest names this segment.
+    pub(crate) listed: AtomicBool,
+    indexes: Vec<Option<Named>>,
+    numbers: Option<Ids<u64>>,
+    uuids: Option<Ids<u128>>,
+    filter: Option<Section>,
+    _memory: Reservation,
+}
+
+/// The index of one vector name, and which rows are in it.
+pub(crate) struct Named {
+    pub(crate) index: Index,
+    pub(crate) present: Present,
+}
+
+struct Ids<T> {
+    section: Section,
+    fences: Box<[T]>,
+}
+
+impl Segment {
+    /// Bytes held for an open segment: dead bits, fences, and its small parts.
+    fn held_bytes(meta: &SegmentMeta) -> u64 {
+        let uuids = (meta.points - meta.numbers) as usize;
+        let numbers = if meta.dense_from.is_some() { 0 } else { meta.numbers as usize };
+        let fences = numbers.div_ceil(NUMBERS_PER_PAGE) * 8 + uuids.div_ceil(UUIDS_PER_PAGE) * 16;
+        Bits::bytes(meta.points as usize) + fences as u64 + 4096
+    }
+
+    pub(crate) fn open(name: &str, file: Arc<PageFile>, account: &Account) -> Result<Self> {
+        let broken = |what: String| Error::corrupt(what).at(name);
+        let meta: SegmentMeta = serde_json::from_slice(file.meta()).map_err(|error| broken(error.to_string()))?;
+        if meta.numbers > meta.points {
+            return Err(broken("more numbers than points".into()));
+        }
+        let memory = account.try_reserve(Self::held_bytes(&meta))?;
+        let uuid_count = (meta.points - meta.numbers) as usize;
+        let number_count = if meta.dense_from.is_some() { 0 } else { meta.numbers as usize };
+        let section = |tag: u32, bytes: usize| match file.section(tag) {
+            Some(section) if section.len() == bytes as u64 => Ok(section),
+            _ => Err(broken(format!("section {tag} is missing or not {bytes} bytes long"))),
+        };
+        let number_pages = number_count.div_ceil(NUMBERS_PER_PAGE);
+        let uuid_pages = uuid_count.div_ceil(UUIDS_PER_PAGE);
+        let mut fences = vec![0; number_pages * 8 + uuid_pages * 16];
+        if !fences.is_empty() {
+            section(FENCES, fences.len())?.stream(account, 64 << 10)?.read_exact(&mut fences)?;
+        }
+        let (low, high) = fences.split_at(number_pages * 8);
+        let numbers = if number_count == 0 {
+            None
+        } else {
+            let fences = low.chunks_exact(8).map(read_number).collect();
+            Some(Ids { section: section(NUMBERS, number_count * 8)?, fences })
+        };
+        let uuids = if uuid_count == 0 {
+            None
+        } else {
+            let fences = high.chunks_exact(16).map(read_uuid).collect();
+            Some(Ids { section: section(UUIDS, uuid_count * 16)?, fences })
+        };
+        let mut indexes = Vec::with_capacity(meta.vectors.len());
+        for (at, vector) in meta.vectors.iter().enumerate() {
+            let open = |index: &IndexMeta| -> Result<Named> {
+                let present = Present::open(&file, present_tag(at), index.rows as usize, meta.points, account)?;
+                Ok(Named { index: Index::open(&file, index_tag(at), index, account, None)?, present })
+            };
+            indexes.push(vector.index.as_ref().map(open).transpose().map_err(|error| error.at(name))?);
+        }
+        let (filter, dead) = (file.section(FILTER), Bits::new(meta.points as usize));
+        let (overlay, listed) = (Mutex::new(None), AtomicBool::new(false));
+        Ok(Self {
+            name: name.to_owned(),
+            file,
+            meta,
+            dead,
+            overlay,
+            listed,
+            indexes,
+            numbers,
+            uuids,
+            filter,
+            _memory: memory,
+        })
+    }
+
+    pub(crate) fn live(&self) -> u64 {
+        u64::from(self.meta.points) - self.dead.count()
+    }
+
+    /// Bytes of vectors (f32) of the live points, all names together: the size that policies compare.
+    pub(crate) fn vector_bytes(&self) -> u64 {
+        let all: u64 = self.vectors().map(|(meta, named)| named.index.len() as u64 * meta.dim as u64 * 4).sum();
+        let live = self.live() as f64 / f64::from(self.meta.points.max(1));
+        (all as f64 * live) as u64
+    }
+
+    /// Each vector name that some point has.
+    pub(crate) fn vectors(&self) -> impl Iterator<Item = (&VectorMeta, &Named)> {
+        let pairs = self.meta.vectors.iter().zip(&self.indexes);
+        pairs.filter_map(|(meta, named)| named.as_ref().map(|named| (meta, named)))
+    }
+
+    pub(crate) fn vector(&self, name: &str) -> Option<(&VectorMeta, &Named)> {
+        self.vectors().find(|(meta, _)| meta.name == name)
+    }
+
+    /// The small sections that lookups need, in the order in which they should be resident.
+    pub(crate) fn lookup_sections(&self) -> impl Iterator<Item = &Section> {
+        let ids = [self.numbers.as_ref().map(|ids| &ids.section), self.uuids.as_ref().map(|ids| &ids.section)];
+        self.filter.iter().chain(ids.into_iter().flatten())
+    }
+
+    /// The row of each id, dead rows included; `None` where the id is not here.
+    pub(crate) fn find(&self, pages: &Pages, ids: &[PointId]) -> Result<Vec<Option<u32>>> {
+        let mut rows = vec![None; ids.len()];
+        // Which page of which table could hold the id; the filter spares most of the reads.
+        let mut asked: Vec<(usize, usize)> = Vec::new();
+        for (at, id) in ids.iter().enumerate() {
+            match (id, self.meta.dense_from) {
+                (PointId::Num(number), Some(first)) => {
+                    let row = number.checked_sub(first).filter(|row| *row < u64::from(self.meta.numbers));
+                    rows[at] = row.map(|row| row as u32);
+                }
+                (PointId::Num(number), None) => asked.extend(page_of(&self.numbers, *number).map(|page| (at, page))),
+                (PointId::Uuid(uuid), _) => asked.extend(page_of(&self.uuids, *uuid).map(|page| (at, page))),
+            }
+        }
+        self.drop_absent(pages, ids, &mut asked)?;
+        for asked in asked.chunks(FETCH_BYTES / ramekin_base::limits::PAGE) {
+            let mut fetch = pages.fetch();
+            let mut wants = Vec::with_capacity(asked.len());
+            for (at, page) in asked {
+                let section = match ids[*at] {
+                    PointId::Num(_) => self.numbers.as_ref().map(|ids| &ids.section),
+                    PointId::Uuid(_) => self.uuids.as_ref().map(|ids| &ids.section),
+                };
+                let section = section.ok_or_else(|| Error::bug("a page without its table"))?;
+                let start = *page as u64 * ramekin_base::limits::PAGE as u64;
+                let len = (section.len() - start).min(ramekin_base::limits::PAGE as u64);
+                wants.push(fetch.want(section, start, len as usize)?);
+            }
+            let pinned = fetch.run()?;
+            for ((at, page), want) in asked.iter().zip(wants) {
+                rows[*at] = match ids[*at] {
+                    PointId::Num(number) => row_in(pinned.bytes(want), 8, |bytes| read_number(bytes).cmp(&number))
+                        .map(|row| (page * NUMBERS_PER_PAGE + row) as u32),
+                    PointId::Uuid(uuid) => row_in(pinned.bytes(want), 16, |bytes| read_uuid(bytes).cmp(&uuid))
+                        .map(|row| self.meta.numbers + (page * UUIDS_PER_PAGE + row) as u32),
+                };
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Takes out of `asked` the ids that the filter knows not to be here.
+    fn drop_absent(&self, pages: &Pages, ids: &[PointId], asked: &mut Vec<(usize, usize)>) -> Result<()> {
+        let (Some(section), false) = (&self.filter, asked.is_empty()) else { return Ok(()) };
+        let blocks = (section.len() as usize) / filter::BLOCK;
+        if let Some(resident) = section.resident() {
+            asked.retain(|(at, _)| {
+                let (block, bits) = filter::place(ids[*at], blocks);
+                filter::may_hold(&resident[block * filter::BLOCK..(block + 1) * filter::BLOCK], bits)
+            });
+            return Ok(());
+        }
+        let mut kept = Vec::with_capacity(asked.len());
+        for asked in asked.chunks(FETCH_BYTES / ramekin_base::limits::PAGE) {
+            let mut fetch = pages.fetch();
+            let places: Vec<_> = asked.iter().map(|(at, _)| filter::place(ids[*at], blocks)).collect();
+            let want = |(block, _): &(usize, u64)| fetch.want(section, (block * filter::BLOCK) as u64, filter::BLOCK);
+            let wants = places.iter().map(want).collect::<Result<Vec<_>>>()?;
+            let pinned = fetch.run()?;
+            let held = asked.iter().zip(places.iter().zip(wants));
+            kept.extend(
+                held.filter(|(_, ((_, bits), want))| filter::may_hold(pinned.bytes(*want), *bits))
+                    .map(|(asked, _)| *asked),
+            );
+        }
+        *asked = kept;
+        Ok(())
+    }
+
+    /// The ids of rows, in the order asked.
+    pub(crate) fn ids(&self, pages: &Pages, rows: &[u32]) -> Result<Vec<PointId>> {
+        let mut ids = Vec::with_capacity(rows.len());
+        for rows in rows.chunks(FETCH_BYTES / ramekin_base::limits::PAGE) {
+            let mut fetch = pages.fetch();
+            let mut wants = Vec::with_capacity(rows.len());
+            for row in rows {
+                wants.push(match self.place(*row)? {
+                    Place::Dense(id) => Err(id),
+                    Place::Number(section, at) => Ok(fetch.want(section, at, 8)?),
+                    Place::Uuid(section, at) => Ok(fetch.want(section, at, 16)?),
+                });
+            }
+            let pinned = fetch.run()?;
+            ids.extend(wants.into_iter().zip(rows).map(|(want, row)| match want {
+                Err(id) => id,
+                Ok(want) if *row < self.meta.numbers => PointId::Num(read_number(pinned.bytes(want))),
+                Ok(want) => PointId::Uuid(read_uuid(pinned.bytes(want))),
+            }));
+        }
+        Ok(ids)
+    }
+
+    fn place(&self, row: u32) -> Result<Place<'_>> {
+        if row < self.meta.numbers {
+            return match (self.meta.dense_from, &self.numbers) {
+                (Some(first), _) => Ok(Place::Dense(PointId::Num(first + u64::from(row)))),
+                (None, Some(ids)) => Ok(Place::Number(&ids.section, u64::from(row) * 8)),
+                (None, None) => Err(Error::bug("a segment without its numbers")),
+            };
+        }
+        let ids = self.uuids.as_ref().filter(|_| row < self.meta.points);
+        let ids =
+            ids.ok_or_else(|| Error::corrupt(format!("row {row} of {} rows", self.meta.points)).at(&self.name))?;
+        Ok(Place::Uuid(&ids.section, u64::from(row - self.meta.numbers) * 16))
+    }
+
+    /// The first row whose id is not below `from`.
+    pub(crate) fn rank(&self, pages: &Pages, from: PointId) -> Result<u32> {
+        let (mut low, mut high) = (0, self.meta.points);
+        if let (PointId::Num(number), Some(first)) = (from, self.meta.dense_from) {
+            return Ok(number.saturating_sub(first).min(u64::from(self.meta.numbers)) as u32);
+        }
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.ids(pages, &[middle])?[0] < from { low = middle + 1 } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// The payload texts of rows, in the order asked; empty where a row has none.
+    pub(crate) fn payloads(&self, pages: &Pages, rows: &[u32]) -> Result<Vec<String>> {
+        let mut texts = vec![String::new(); rows.len()];
+        let (Some(ends), Some(payload)) = (self.file.section(PAYLOAD_AT), self.file.section(PAYLOAD)) else {
+            return Ok(texts);
+        };
+        for (rows, texts) in rows.chunks(64).zip(texts.chunks_mut(64)) {
+            let mut fetch = pages.fetch();
+            let mut wants = Vec::with_capacity(rows.len());
+            for row in rows {
+                wants.push(fetch.want(&ends, u64::from(*row) * 8, 16)?);
+            }
+            let pinned = fetch.run()?;
+            let spans: Vec<(u64, u64)> = wants
+                .into_iter()
+                .map(|want| (read_number(&pinned.bytes(want)[..8]), read_number(&pinned.bytes(want)[8..])))
+                .collect();
+            drop(pinned);
+            let mut start = 0;
+            while start < spans.len() {
+                let mut fetch = pages.fetch();
+                let (mut wants, mut bytes) = (Vec::new(), 0);
+                for (from, to) in &spans[start..] {
+                    let len = to.checked_sub(*from).filter(|_| *to <= payload.len());
+                    let len = len.ok_or_else(|| Error::corrupt("a payload's place is broken").at(&self.name))? as usize;
+                    if bytes > 0 && bytes + len > FETCH_BYTES {
+                        break;
+                    }
+                    bytes += len + ramekin_base::limits::PAGE;
+                    wants.push(if len == 0 { None } else { Some(fetch.want(&payload, *from, len)?) });
+                }
+                let pinned = fetch.run()?;
+                for (want, text) in wants.iter().zip(&mut texts[start..]) {
+                    let Some(want) = want else { continue };
+                    let bytes = pinned.bytes(*want).to_vec();
+                    *text = String::from_utf8(bytes)
+                        .map_err(|_| Error::corrupt("a payload is not UTF-8").at(&self.name))?;
+                }
+                start += wants.len();
+            }
+        }
+        Ok(texts)
+    }
+}
+
+enum Place<'a> {
+    Dense(PointId),
+    Number(&'a Section, u64),
+    Uuid(&'a Section, u64),
+}
+
+/// The page whose first id is the last one not above `id`.
+fn page_of<T: Ord>(ids: &Option<Ids<T>>, id: T) -> Option<usize> {
+    ids.as_ref()?.fences.partition_point(|fence| *fence <= id).checked_sub(1)
+}
+
+/// Finds the entry of `size` bytes for which `order` says equal.
+fn row_in(page: &[u8], size: usize, order: impl Fn(&[u8]) -> std::cmp::Ordering) -> Option<usize> {
+    let (mut low, mut high) = (0, page.len() / size);
+    while low < high {
+        let middle = (low + high) / 2;
+        match order(&page[middle * size..(middle + 1) * size]) {
+            std::cmp::Ordering::Less => low = middle + 1,
+            std::cmp::Ordering::Greater => high = middle,
+            std::cmp::Ordering::Equal => return Some(middle),
+        }
+    }
+    None
+}
+
+pub(crate) fn read_number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+pub(crate) fn read_uuid(bytes: &[u8]) -> u128 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))
+}

@@ -1,0 +1,381 @@
+//! The one writer of a store: it alone appends to the log and changes what is newest.
+//!
+//! ```text
+//!   queue (bounded) ─► take what waits ─► log.append each ─► ONE log.commit ─► apply each ─► answer each
+//! ```
+//!
+//! Group commit is the queue: while one fsync runs, others wait in it and share the next. A change
+//! that depends on what is stored (a vector of a point, a payload key) first lets everything before
+//! it be applied, then becomes a whole upsert. Order is total, so replay is the same loop.
+
+use crate::api::{Batch, Wait, Write, Written};
+use crate::collection::Collection;
+use crate::growing::{Growing, PayloadAt};
+use crate::op::{self, MetaOp};
+use crate::shared::Shared;
+use crate::store::Done;
+use ramekin_base::{Error, Kind, PointId, Result};
+use ramekin_log::{Log, Position};
+use ramekin_memory::Reservation;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Bytes of one upsert record: a payload that is read back from the log costs a read of its record.
+const RECORD_BYTES: usize = 32 << 10;
+/// Bytes of the log that wait for one fsync at most.
+const GROUP_BYTES: u64 = 2 << 20;
+/// Points that a change reads and rewrites at a time.
+const REWRITE_POINTS: usize = 64;
+
+/// What waits in the queue.
+pub(crate) enum Request {
+    Write {
+        collection: Arc<Collection>,
+        write: Write,
+        wait: Wait,
+        memory: Vec<Reservation>,
+        done: Done,
+    },
+    Meta {
+        op: Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>,
+        done: Box<dyn FnOnce(Result<bool>) + Send>,
+    },
+    /// The background asks for the active part to be frozen.
+    Freeze(Arc<Collection>),
+}
+
+/// A logged operation that waits for the fsync.
+enum Pending {
+    Upsert { collection: Arc<Collection>, batch: Batch, parts: Vec<Part>, sequence: u64, answer: Option<Answer> },
+    Delete { collection: Arc<Collection>, ids: Vec<PointId>, position: Position, sequence: u64, answer: Answer },
+    Answer { sequence: u64, answer: Answer },
+}
+
+/// A record of an upsert: its points and where their payloads stand in it.
+struct Part {
+    position: Position,
+    points: std::ops::Range<usize>,
+    payloads_at: Vec<u32>,
+}
+
+struct Answer {
+    done: Done,
+    wait: Wait,
+    _memory: Vec<Reservation>,
+}
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    log: Log,
+    pending: Vec<Pending>,
+    pending_from: Position,
+    record: Vec<u8>,
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>, log: Log) -> Self {
+        let pending_from = log.end();
+        Self { shared, log, pending: Vec::new(), pending_from, record: Vec::new() }
+    }
+
+    /// Takes what waits in the queue and sees it through. False: the store is closing and the queue is empty.
+    pub(crate) fn turn(&mut self, block: bool) -> bool {
+        let Some(first) = self.shared.queue.take(block) else {
+            return !self.shared.is_closing();
+        };
+        let mut next = Some(first);
+        while let Some(request) = next {
+            self.handle(request);
+            let full = self.log.end() - self.pending_from > GROUP_BYTES;
+            next = if full { None } else { self.shared.queue.take(false) };
+        }
+        self.flush();
+        self.keep_bounds();
+        true
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.shared.queue.is_empty()
+    }
+
+    fn handle(&mut self, request: Request) {
+        match request {
+            Request::Write { collection, write, wait, memory, done } => {
+                let answer = Answer { done, wait, _memory: memory };
+                if collection.is_dropped() {
+                    return (answer.done)(Err(Error::not_found("the collection was deleted")));
+                }
+                collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
+                let sequence = self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1;
+                match write {
+                    Write::Upsert(batch) => self.upsert(&collection, batch, sequence, Some(answer)),
+                    Write::Delete(ids) => self.delete(collection, ids, sequence, answer),
+                    change => self.rewrite(&collection, &change, sequence, answer),
+                }
+            }
+            Request::Meta { op, done } => {
+                self.flush();
+                done(self.meta(op));
+            }
+            Request::Freeze(collection) => {
+                self.flush();
+                if let Err(error) = collection.freeze() {
+                    tracing::warn!("could not freeze a part: {error}");
+                }
+                self.shared.wake_background();
+            }
+        }
+    }
+
+    /// Logs an upsert in records of a bounded size. Memory for the points is promised first, so that
+    /// nothing that was made durable can fail to fit.
+    fn upsert(&mut self, collection: &Arc<Collection>, batch: Batch, sequence: u64, answer: Option<Answer>) {
+        match self.log_upsert(collection, &batch, sequence) {
+            Ok(parts) => {
+                self.pending.push(Pending::Upsert { collection: collection.clone(), batch, parts, sequence, answer })
+            }
+            Err(error) => {
+                if let Some(answer) = answer {
+                    (answer.done)(Err(error));
+                }
+            }
+        }
+    }
+
+    fn log_upsert(&mut self, collection: &Arc<Collection>, batch: &Batch, sequence: u64) -> Result<Vec<Part>> {
+        let bytes = Growing::bytes_for(batch);
+        self.make_room(collection, bytes)?;
+        let logged = self.append_upsert(collection, batch, sequence);
+        if logged.is_err() {
+            collection.view.load().active.forget(bytes);
+        }
+        logged
+    }
+
+    fn append_upsert(&mut self, collection: &Arc<Collection>, batch: &Batch, sequence: u64) -> Result<Vec<Part>> {
+        let mut parts = Vec::new();
+        let point_bytes = |point: usize| {
+            let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
+            17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4)
+        };
+        let mut first = 0;
+        while first < batch.ids.len() {
+            let (mut last, mut bytes) = (first, 0);
+            while last < batch.ids.len() && (last == first || bytes + point_bytes(last) <= RECORD_BYTES) {
+                bytes += point_bytes(last);
+                last += 1;
+            }
+            self.record.clear();
+            let payloads_at = op::encode_upsert(&mut self.record, sequence, collection.number, batch, first..last);
+            let position = self.log.append(&self.record)?;
+            parts.push(Part { position, points: first..last, payloads_at });
+            first = last;
+        }
+        Ok(parts)
+    }
+
+    fn delete(&mut self, collection: Arc<Collection>, ids: Vec<PointId>, sequence: u64, answer: Answer) {
+        let mut first_position = None;
+        // A delete of many ids is several records too, each well below the log's limit.
+        for ids in ids.chunks(RECORD_BYTES / 17) {
+            self.record.clear();
+            op::encode_delete(&mut self.record, sequence, collection.number, ids);
+            match self.log.append(&self.record) {
+                Ok(position) => _ = first_position.get_or_insert(position),
+                Err(error) => return (answer.done)(Err(error)),
+            }
+        }
+        self.pending.push(match first_position {
+            Some(position) => Pending::Delete { collection, ids, position, sequence, answer },
+            None => Pending::Answer { sequence, answer },
+        });
+    }
+
+    /// Reads the points that a change names, changes them, and logs them whole.
+    fn rewrite(&mut self, collection: &Arc<Collection>, change: &Write, sequence: u64, answer: Answer) {
+        self.flush();
+        let ids = crate::rewrite::ids(change);
+        let mut from = 0;
+        while from < ids.len() {
+            let range = from..(from + REWRITE_POINTS).min(ids.len());
+            from = range.end;
+            let batch = crate::rewrite::resolve(&self.shared, collection, change, range);
+            let logged = batch.and_then(|batch| match batch.ids.is_empty() {
+                true => Ok(()),
+                false => {
+                    let parts = self.log_upsert(collection, &batch, sequence)?;
+                    self.pending.push(Pending::Upsert {
+                        collection: collection.clone(),
+                        batch,
+                        parts,
+                        sequence,
+                        answer: None,
+                    });
+                    // Later points of the same change may name the same id again.
+                    self.flush_checked()
+                }
+            });
+            if let Err(error) = logged {
+                return (answer.done)(Err(error));
+            }
+        }
+        self.pending.push(Pending::Answer { sequence, answer });
+    }
+
+    fn meta(&mut self, op: Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>) -> Result<bool> {
+        let Some(op) = op(&self.shared)? else { return Ok(false) };
+        self.shared.catalog.read().check(&op)?;
+        let sequence = self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1;
+        self.record.clear();
+        op::encode_meta(&mut self.record, sequence, &op)?;
+        let position = self.log.append(&self.record)?;
+        let end = self.log.commit()?;
+        self.shared.apply_meta(&op, position, end)?;
+        self.shared.applied.store(end, Ordering::SeqCst);
+        self.pending_from = end;
+        Ok(true)
+    }
+
+    fn flush(&mut self) {
+        _ = self.flush_checked();
+    }
+
+    /// One fsync for all that is pending, then each is applied and answered.
+    fn flush_checked(&mut self) -> Result<()> {
+        if self.pending.is_empty() {
+            return Ok(());
+        }
+        let committed = self.log.commit();
+        let mut outcome = committed.as_ref().map(|_| ()).map_err(Clone::clone);
+        for pending in std::mem::take(&mut self.pending) {
+            if let Err(error) = self.finish(pending, committed.clone()) {
+                outcome = Err(error);
+            }
+        }
+        if let Ok(end) = committed {
+            self.shared.applied.store(end, Ordering::SeqCst);
+            self.pending_from = end;
+        }
+        outcome
+    }
+
+    fn finish(&self, pending: Pending, committed: Result<Position>) -> Result<()> {
+        let durable = committed.map(|_| ());
+        match pending {
+            Pending::Upsert { collection, batch, parts, sequence, answer } => {
+                let applied = match &durable {
+                    Ok(()) => self.shared.apply_parts(&collection, &batch, &parts_of(&parts), sequence),
+                    Err(error) => {
+                        collection.view.load().active.forget(Growing::bytes_for(&batch));
+                        Err(error.clone())
+                    }
+                };
+                note(&collection, &durable, &applied);
+                if let Some(answer) = answer {
+                    answer.give(sequence, applied.clone());
+                }
+                applied
+            }
+            Pending::Delete { collection, ids, position, sequence, answer } => {
+                let applied =
+                    durable.clone().and_then(|()| collection.apply_delete(&self.shared.pages, &ids, position));
+                note(&collection, &durable, &applied);
+                answer.give(sequence, applied.clone());
+                applied
+            }
+            Pending::Answer { sequence, answer } => {
+                answer.give(sequence, durable.clone());
+                durable
+            }
+        }
+    }
+
+    /// Promises `bytes` in the collection's active part; where there is no room, freezes it and lets
+    /// the background seal. New writes wait here, which is the second step of yielding.
+    fn make_room(&mut self, collection: &Arc<Collection>, bytes: u64) -> Result<()> {
+        let seal_bytes = self.shared.limits().seal_bytes;
+        if bytes > self.shared.limits().growing_bytes {
+            let most = ramekin_base::Size(self.shared.limits().growing_bytes);
+            return Err(Error::no_memory(format!(
+                "{} needed for the points of one request, and new points may use {most} under this budget; send fewer at a time",
+                ramekin_base::Size(bytes)
+            )));
+        }
+        loop {
+            let view = collection.view.load_full();
+            let used = view.active.read().bytes();
+            if used > 0 && used + bytes > seal_bytes {
+                self.flush();
+                collection.freeze()?;
+                self.shared.wake_background();
+                continue;
+            }
+            let before = self.shared.sealed.count();
+            match view.active.promise(bytes) {
+                Ok(()) => return Ok(()),
+                Err(error) if matches!(error.kind(), Kind::Busy | Kind::NoMemory) => {
+                    self.flush();
+                    if !self.shared.freeze_largest()? && !self.shared.has_frozen() {
+                        return Err(error);
+                    }
+                    self.shared.seal_or_wait(before)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Seals what pins the log for too long, and trims what no one needs.
+    fn keep_bounds(&mut self) {
+        if let Err(error) = self.log.trim(self.shared.trim_to.load(Ordering::SeqCst)) {
+            tracing::warn!("could not trim the log: {error}");
+        }
+        let pinned = self.log.end().saturating_sub(self.shared.log_from());
+        if pinned > self.shared.limits().log_bytes {
+            match self.shared.freeze_oldest() {
+                Ok(_) => self.shared.wake_background(),
+                Err(error) => tracing::warn!("could not freeze the oldest part: {error}"),
+            }
+        }
+        // Writes wait rather than let the log grow without a bound.
+        while self.log.end().saturating_sub(self.shared.log_from()) > 2 * self.shared.limits().log_bytes
+            && self.shared.has_frozen()
+        {
+            let before = self.shared.sealed.count();
+            if self.shared.seal_or_wait(before).is_err() {
+                break;
+            }
+        }
+    }
+}
+
+fn parts_of(parts: &[Part]) -> Vec<(Position, std::ops::Range<usize>, &[u32])> {
+    parts.iter().map(|part| (part.position, part.points.clone(), &part.payloads_at[..])).collect()
+}
+
+/// A durable write that cannot be applied leaves the collection behind its log: it is red until a restart.
+fn note(collection: &Collection, durable: &Result<()>, applied: &Result<()>) {
+    if let (Ok(()), Err(error)) = (durable, applied) {
+        *collection.error.lock() = Some(error.to_string());
+    }
+}
+
+impl Answer {
+    fn give(self, operation: u64, applied: Result<()>) {
+        let visible = self.wait == Wait::Visible;
+        (self.done)(applied.map(|()| Written { operation, visible }));
+    }
+}
+
+/// Where the payload of each point of a batch stands, given the records the batch was logged in.
+pub(crate) fn payload_places<'a>(
+    batch: &'a Batch,
+    first: usize,
+    position: Position,
+    payloads_at: &'a [u32],
+) -> impl Fn(usize) -> PayloadAt + 'a {
+    move |point| match (payloads_at.get(point), batch.payloads.get(first + point)) {
+        (Some(at), Some(text)) if !text.is_empty() => PayloadAt { record: position, at: *at, len: text.len() as u32 },
+        _ => PayloadAt::default(),
+    }
+}
