@@ -9,6 +9,7 @@ What was built stays in the data folder; a second run only starts the server and
 
 import argparse
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -34,17 +35,17 @@ from harness.server import Server, binary, mib  # noqa: E402
 FORMAT = 1  # raised when what the data folder holds changes its shape
 COLLECTION = "snippets"
 MEMORY = "128MiB"
-DIM = 100
+DIM = 160
 SNIPPETS_MIN, SNIPPETS_MAX = 200_000, 240_000
 HELD_OUT = 1_000  # snippets that are not uploaded and serve as questions with a known answer
 BATCH = 1_000
 QUESTIONS = [
-    "How do I run blocking code without stalling the asynchronous runtime?",
-    "What happens to a mutex when the thread that holds it panics?",
-    "parse command line arguments with default values",
-    "sort a list and keep the order of equal elements",
+    "What happens to blocking tasks when the runtime is shut down?",
     "How is a hash map protected against attackers who choose the keys?",
-    "convert a date to text in another time zone",
+    "parse command line arguments",
+    "convert a date to another time zone",
+    "read a file line by line",
+    "generate random numbers that are safe for passwords",
 ]
 
 
@@ -60,19 +61,30 @@ class Paths:
         self.done = root / "done.json"  # written last, so a run that was cut off starts over
 
 
+TESTS = re.compile(r"(^|/)(tests?|testing|benches)/|(^|/)test_|_tests?\.")
+
+
 def gather() -> list[Snippet]:
+    """Documentation first; comments in tests only where there is too little else."""
     trees = cargo_registry() + python_sources()
     progress = Progress("read", SNIPPETS_MAX, "snippets")
     found: list[Snippet] = []
+    tests: list[Snippet] = []
     for snippet in harvest(trees, overlap=True):
-        found.append(snippet)
+        (tests if TESTS.search(snippet.file) else found).append(snippet)
         progress.at(len(found))
         if len(found) >= SNIPPETS_MAX:
             break
+    found += tests[: max(0, SNIPPETS_MIN + HELD_OUT - len(found))]
     progress.end(f"{len(found):,} snippets of comments and documentation from {len(trees)} source trees")
     if len(found) < SNIPPETS_MIN:
         print(f"note: fewer than {SNIPPETS_MIN:,} snippets; build the project once so that the cargo registry is filled")
     return found
+
+
+def described(snippet: Snippet) -> str:
+    """What is embedded: the text with the names of its file, folder and item, which often say the subject."""
+    return " ".join([*Path(snippet.file).with_suffix("").parts[-2:], snippet.item, snippet.text])
 
 
 def prepare(paths: Paths) -> None:
@@ -80,8 +92,8 @@ def prepare(paths: Paths) -> None:
     snippets = gather()
     np.random.default_rng(0).shuffle(snippets)
     progress = Progress("embed", len(snippets), "snippets")
-    embedder = Embedder(DIM)
-    vectors = embedder.fit_embed([f"{s.item} {s.text}" for s in snippets])
+    embedder = Embedder(DIM, evenness=1.0)
+    vectors = embedder.fit_embed([described(s) for s in snippets])
     known = np.any(vectors != 0, axis=1)
     snippets = [s for s, k in zip(snippets, known, strict=True) if k]
     vectors = vectors[known]
@@ -131,13 +143,14 @@ def ask(client: QdrantClient, embedder: Embedder, question: str, limit: int) -> 
     if not np.any(vector):
         print("    none of these words is known here")
         return
-    found = client.query_points(COLLECTION, query=vector.tolist(), limit=limit * 3, with_payload=True).points
+    found = client.query_points(COLLECTION, query=vector.tolist(), limit=limit * 5, with_payload=True).points
     shown: set[str] = set()
     for point in found:
         payload = point.payload
-        if payload["text"] in shown or len(shown) == limit:
-            continue
-        shown.add(payload["text"])
+        place = f"{payload['file']} {payload['item'] or payload['line']}"
+        if place in shown or len(shown) == limit:
+            continue  # snippets overlap: one of each place is enough
+        shown.add(place)
         item = f"  {payload['item']}" if payload["item"] else ""
         print(f"  {point.score:.3f}  {payload['file']}:{payload['line']}{item}")
         text = textwrap.shorten(payload["text"], 220, placeholder=" ...")

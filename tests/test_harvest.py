@@ -71,7 +71,7 @@ def test_near_texts_have_near_vectors():
     subjects = {"lock": "mutex guard thread lock poison wait", "parse": "argument flag option parse command line"}
     rng = np.random.default_rng(0)
     made = [(name, " ".join(rng.choice(words.split(), 5))) for name, words in subjects.items() for _ in range(40)]
-    embedder = Embedder(4, words_twice=1)
+    embedder = Embedder(4, texts_min=1)
     vectors = embedder.fit_embed([text for _, text in made])
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     question = embedder.embed(["Which thread holds the mutex?"])[0]
