@@ -1,0 +1,186 @@
+//! The cache: one bounded set of pages over all open files.
+//!
+//! ```text
+//!   Fetch ──► word.pin ── hit ──────────────────────────► Pinned
+//!               │ miss                                       ▲
+//!               ▼                                            │
+//!             claim ─► purse.take ─► one batch of reads ─► check ─► publish
+//!                        │ short
+//!                        ▼
+//!                      the clock's hand (evict.rs) ─► madvise ─► purse.give
+//! ```
+//!
+//! Locks, none of which is held during I/O: `ring` (which pages are cached), `purse` (their bytes),
+//! `residents` (which sections are resident). A page is in the ring exactly while its word is `Cached`.
+
+use crate::evict::{PageYield, SectionYield};
+use crate::fetch::Fetch;
+use crate::file::PageFile;
+use crate::gate::Gate;
+use crate::purse::{PAGE_COST, Purse};
+use crate::space::Space;
+use crate::writer::PageWriter;
+use parking_lot::Mutex;
+use ramekin_base::{Kind, Result};
+use ramekin_disk::Disk;
+use ramekin_memory::{Account, Budget, YieldOrder};
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Most pages that leave memory at one time to make room for a section.
+const ROOM_STEP: usize = 256;
+
+/// Rounds that a fetch waits for other readers' pins before it gives up as busy, and how long each is.
+const PATIENCE: (u32, Duration) = (100, Duration::from_millis(2));
+
+/// The page cache. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Pages {
+    pub(crate) cache: Arc<Cache>,
+}
+
+/// What the cache did and holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// Pages asked for that were in memory.
+    pub hits: u64,
+    /// Pages asked for that had to be read, or that another thread was reading.
+    pub misses: u64,
+    /// Pages that left memory for others.
+    pub evictions: u64,
+    /// Bytes of pages that the clock may take.
+    pub cached_bytes: u64,
+    /// Bytes of sections that are wholly resident.
+    pub resident_bytes: u64,
+}
+
+pub(crate) struct Cache {
+    pub(crate) disk: Arc<dyn Disk>,
+    account: Account,
+    pub(crate) space: Space,
+    pub(crate) ring: Mutex<VecDeque<u32>>,
+    pub(crate) purse: Mutex<Purse>,
+    pub(crate) residents: Mutex<Vec<(Weak<PageFile>, u32)>>,
+    pub(crate) gate: Gate,
+    /// Held by the one fetch that is next in line when memory is short.
+    hungry: Mutex<()>,
+    pub(crate) tally: Tally,
+}
+
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) hits: AtomicU64,
+    pub(crate) misses: AtomicU64,
+    pub(crate) evictions: AtomicU64,
+}
+
+impl Pages {
+    /// A cache that takes what is free below `account` and yields it when `budget` is short.
+    /// `virtual_bytes` are addresses, not memory: all files open at one time must fit them.
+    pub fn new(disk: Arc<dyn Disk>, account: Account, budget: &Budget, virtual_bytes: u64) -> Result<Pages> {
+        let cache = Arc::new(Cache {
+            disk,
+            space: Space::new(virtual_bytes)?,
+            purse: Mutex::new(Purse::new(&account)?),
+            account,
+            ring: Mutex::default(),
+            residents: Mutex::default(),
+            gate: Gate::default(),
+            hungry: Mutex::default(),
+            tally: Tally::default(),
+        });
+        budget.add_yielder(YieldOrder::Pages, Arc::new(PageYield(Arc::downgrade(&cache))));
+        budget.add_yielder(YieldOrder::Residency, Arc::new(SectionYield(Arc::downgrade(&cache))));
+        Ok(Pages { cache })
+    }
+
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.cache.disk
+    }
+
+    /// A new page file; `account` pays for the write buffer. Its name must be free.
+    pub fn create(&self, path: &Path, account: &Account) -> Result<PageWriter> {
+        PageWriter::create(self.cache.disk.clone(), path, account)
+    }
+
+    /// Opens a page file; `account` pays for what stays in memory while it is open: see [`PageFile::open_cost`].
+    pub fn open(&self, path: &Path, account: &Account) -> Result<Arc<PageFile>> {
+        PageFile::open(&self.cache, path, account)
+    }
+
+    /// Begins to name pages that are wanted together.
+    pub fn fetch(&self) -> Fetch<'_> {
+        Fetch::new(&self.cache)
+    }
+
+    pub fn stats(&self) -> CacheStats {
+        let (cached, kept) = self.cache.purse.lock().pages();
+        let page = ramekin_base::limits::PAGE as u64;
+        CacheStats {
+            hits: self.cache.tally.hits.load(Ordering::Relaxed),
+            misses: self.cache.tally.misses.load(Ordering::Relaxed),
+            evictions: self.cache.tally.evictions.load(Ordering::Relaxed),
+            cached_bytes: cached * page,
+            resident_bytes: kept * page,
+        }
+    }
+
+    /// Takes every page out of memory that nobody holds and no resident section needs.
+    pub fn evict_all(&self) {
+        while self.cache.evict(ROOM_STEP).0 > 0 {}
+    }
+}
+
+impl Cache {
+    /// Room for pages that will be cached. The budget's other users are not asked; our own cached pages
+    /// are. `Busy` if all of them are pinned.
+    pub(crate) fn take_cached(&self, pages: usize) -> Result<()> {
+        loop {
+            // The lock must not be held while pages leave, so the result comes out of it first.
+            let taken = self.purse.lock().take_cached(pages);
+            let Err(short) = taken else { return Ok(()) };
+            if self.evict(pages).0 == 0 {
+                return Err(short);
+            }
+        }
+    }
+
+    /// Room for a section. Cached pages make way, resident sections do not.
+    pub(crate) fn take_kept(&self, pages: usize) -> Result<()> {
+        loop {
+            let taken = self.purse.lock().take_kept(pages);
+            let Err(short) = taken else { return Ok(()) };
+            let room = self.purse.lock().above_reserve().min(pages as u64) as usize;
+            if room == 0 || self.evict(room.min(ROOM_STEP)).0 == 0 {
+                return Err(short);
+            }
+        }
+    }
+
+    /// Repeats `attempt` while it fails as busy, one thread after the other, for a limited time.
+    /// `attempt` holds nothing when it has failed.
+    pub(crate) fn patiently(&self, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+        let mut outcome = attempt();
+        let busy = |outcome: &Result<()>| outcome.as_ref().is_err_and(|error| error.kind() == Kind::Busy);
+        if !busy(&outcome) {
+            return outcome;
+        }
+        let _turn = self.hungry.lock();
+        for _ in 0..PATIENCE.0 {
+            outcome = attempt();
+            if !busy(&outcome) {
+                break;
+            }
+            self.account.wait_for_release(PATIENCE.1);
+        }
+        outcome
+    }
+
+    /// Bytes in memory for `pages` pages, as they are booked.
+    pub(crate) fn cost(pages: u32) -> u64 {
+        u64::from(pages) * PAGE_COST
+    }
+}

@@ -1,0 +1,171 @@
+//! Who leaves memory: the clock over cached pages, and whole sections when that is not enough.
+//!
+//! ```text
+//!        hand                                 a page enters with heat = its priority,
+//!         │                                   a second touch raises it to priority + 3
+//!   ┌───┐ ▼ ┌───┬───┬───┬───┬───┐
+//!   │ 0 │◄──│ 2 │ 0 │ 1 │pin│ 3 │◄── new      heat 0: leaves      heat n: n - 1, back to the end
+//!   └───┘   └───┴───┴───┴───┴───┘             pinned: back to the end
+//! ```
+
+use crate::cache::Cache;
+use crate::file::PageFile;
+use crate::keep::Drain;
+use crate::purse::PAGE_COST;
+use crate::word::Cool;
+use ramekin_memory::Yield;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// Victims of one turn of the hand; the list of them lies on the stack.
+const BATCH: usize = 256;
+
+/// How long the budget waits for readers of sections that are to leave.
+const DRAIN_WAIT: Duration = Duration::from_millis(20);
+
+impl Cache {
+    /// Takes about `wanted` cached pages out of memory, the least worthy first. Returns how many left,
+    /// and the bytes that went back to the account.
+    pub(crate) fn evict(&self, wanted: usize) -> (usize, u64) {
+        let (mut pages, mut bytes) = (0, 0);
+        let mut victims = [0u32; BATCH];
+        while pages < wanted {
+            let victims = &mut victims[..BATCH.min(wanted - pages)];
+            let found = self.sweep(&mut self.ring.lock(), victims);
+            if found == 0 {
+                break;
+            }
+            let victims = &mut victims[..found];
+            victims.sort_unstable();
+            self.space.discard(victims);
+            bytes += self.purse.lock().give_cached(found);
+            pages += found;
+            self.gate.notify();
+        }
+        self.tally.evictions.fetch_add(pages as u64, Ordering::Relaxed);
+        (pages, bytes)
+    }
+
+    /// Moves the hand until the victims are found or every page is pinned.
+    fn sweep(&self, ring: &mut VecDeque<u32>, victims: &mut [u32]) -> usize {
+        let (mut found, mut pinned) = (0, 0);
+        while found < victims.len() && pinned < ring.len() {
+            let Some(page) = ring.pop_front() else { break };
+            match self.space.word(page).cool() {
+                Cool::Taken => {
+                    victims[found] = page;
+                    found += 1;
+                    pinned = 0;
+                }
+                Cool::Cooler => {
+                    ring.push_back(page);
+                    pinned = 0;
+                }
+                Cool::Held => {
+                    ring.push_back(page);
+                    pinned += 1;
+                }
+                Cool::Other => debug_assert!(false, "the ring holds cached pages only"),
+            }
+        }
+        found
+    }
+}
+
+/// Gives cached pages back when the budget is short.
+pub(crate) struct PageYield(pub(crate) Weak<Cache>);
+
+impl Yield for PageYield {
+    fn give_back(&self, wanted: u64) -> u64 {
+        let Some(cache) = self.0.upgrade() else { return 0 };
+        // Below the reserve a page that leaves returns nothing to anyone.
+        let above = cache.purse.lock().above_reserve();
+        cache.evict(wanted.div_ceil(PAGE_COST).min(above) as usize).1
+    }
+}
+
+/// Turns resident sections back into paged ones when pages were not enough.
+pub(crate) struct SectionYield(pub(crate) Weak<Cache>);
+
+impl Yield for SectionYield {
+    fn give_back(&self, wanted: u64) -> u64 {
+        let Some(cache) = self.0.upgrade() else { return 0 };
+        let residents: Vec<_> = cache.residents.lock().clone();
+        let mut sections: Vec<(Arc<PageFile>, u32)> =
+            residents.into_iter().filter_map(|(file, index)| Some((file.upgrade()?, index))).collect();
+        sections.sort_by_key(|(file, index)| {
+            let entry = file.entry(*index);
+            (entry.priority, std::cmp::Reverse(entry.bytes))
+        });
+        let mut leaving = 0;
+        sections.retain(|(file, index)| {
+            let goes = leaving < wanted && file.unload(*index) != Drain::Nothing;
+            leaving += if goes { Cache::cost(file.entry(*index).pages()) } else { 0 };
+            goes
+        });
+        let gone = |(file, index): &(Arc<PageFile>, u32)| file.keep(*index).is_paged();
+        cache.gate.wait_at_most(DRAIN_WAIT, || sections.iter().all(gone));
+        sections
+            .iter()
+            .filter(|section| gone(section))
+            .map(|(file, index)| Cache::cost(file.entry(*index).pages()))
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Pages, Priority};
+    use ramekin_base::limits::PAGE;
+    use ramekin_disk::{Engine, Local};
+    use ramekin_memory::Budget;
+    use std::sync::Arc;
+
+    /// The kernel's own view of the addresses follows what is booked, page by page.
+    #[test]
+    fn the_kernel_gets_evicted_pages_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(Local::new(Engine::Pread, folder.path()).unwrap());
+        let budget = Budget::new(16 << 20);
+        let account = budget.root().child("files", "");
+        let pages = Pages::new(disk, budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
+        let mut writer = pages.create(&folder.path().join("a"), &account).unwrap();
+        for (tag, count) in [(1, 1000), (2, 700)] {
+            writer.begin(tag, Priority::Vectors).unwrap();
+            (0..count * PAGE / 64).for_each(|_| writer.write(&[7; 64]).unwrap());
+            writer.end().unwrap();
+        }
+        writer.finish(&[]).unwrap();
+        let file = pages.open(&folder.path().join("a"), &account).unwrap();
+        let [one, two] = [1, 2].map(|tag| file.section(tag).unwrap());
+        let agree = |expected: usize| {
+            let stats = pages.stats();
+            assert_eq!((stats.cached_bytes + stats.resident_bytes) as usize, expected * PAGE);
+            assert_eq!(pages.cache.space.in_memory(file.first_page(), 1700), expected * PAGE);
+        };
+        let read = |page: u64| {
+            let mut fetch = pages.fetch();
+            fetch.want(&one, page * PAGE as u64, PAGE).unwrap();
+            fetch.run().unwrap();
+        };
+        agree(0);
+        (0..1000).step_by(3).for_each(read);
+        agree(334);
+        pages.cache.evict(100);
+        agree(234);
+        two.load().unwrap();
+        agree(934);
+        two.load().unwrap();
+        one.load().unwrap();
+        agree(1700);
+        two.unload();
+        agree(1000);
+        let first = file.first_page();
+        let cache = pages.cache.clone();
+        drop((one, two, file));
+        assert_eq!(cache.space.in_memory(first, 1700), 0);
+        (0..1700).for_each(|page| assert!(cache.space.word(first + page).is_out()));
+    }
+}

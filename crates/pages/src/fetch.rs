@@ -1,0 +1,257 @@
+//! Fetch, then execute: name the bytes that a step needs, get them all in one batch, work on slices.
+//!
+//! ```text
+//!   want(section, at, len) × n ─► spans of pages, sorted, overlaps melted
+//!   run: pin what is there ─► claim what is not ─► make room ─► ONE batch of reads ─► wait for pages
+//!        that others were reading ─► Pinned
+//! ```
+//!
+//! Own claims are read and published before a thread waits for another one's, so no two fetches can
+//! wait for each other. A fetch that finds no room lets everything go before it waits.
+
+use crate::cache::Cache;
+use crate::fill::Claim;
+use crate::word::Pin;
+use crate::{Resident, Section};
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Result};
+use std::sync::atomic::Ordering;
+
+/// Pages of one read at most: 64 KiB.
+const RUN: usize = 16;
+
+/// Pages that are being named.
+pub struct Fetch<'a> {
+    cache: &'a Cache,
+    parts: Vec<Part>,
+    spans: Vec<Span<'a>>,
+    guards: Vec<Resident<'a>>,
+}
+
+/// Names one part of a fetch; [`Pinned::bytes`] answers with its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Want(u32);
+
+/// Bytes of the region.
+struct Part {
+    start: usize,
+    len: usize,
+}
+
+/// Neighbouring pages of one section.
+struct Span<'a> {
+    section: &'a Section,
+    first: u32,
+    end: u32,
+}
+
+/// The bytes that were wanted; they stay in memory until this is dropped.
+pub struct Pinned<'a> {
+    cache: &'a Cache,
+    parts: Vec<Part>,
+    spans: Vec<Span<'a>>,
+    guards: Vec<Resident<'a>>,
+}
+
+impl<'a> Fetch<'a> {
+    pub(crate) fn new(cache: &'a Cache) -> Self {
+        Self { cache, parts: Vec::new(), spans: Vec::new(), guards: Vec::new() }
+    }
+
+    /// Names `len` bytes at `at` of a section. They will be contiguous in memory.
+    pub fn want(&mut self, section: &'a Section, at: u64, len: usize) -> Result<Want> {
+        let end = section.end_of(at, len as u64)?;
+        if !std::ptr::eq(&**section.file().cache(), self.cache) {
+            return Err(Error::bug("the section was opened through another cache"));
+        }
+        let base = section.first_page();
+        let want = Want(self.parts.len() as u32);
+        self.parts.push(Part { start: base as usize * PAGE + at as usize, len });
+        if len > 0 && !self.is_guarded(section) {
+            let (first, last) = (at / PAGE as u64, (end - 1) / PAGE as u64);
+            self.spans.push(Span { section, first: base + first as u32, end: base + last as u32 + 1 });
+        }
+        Ok(want)
+    }
+
+    /// A resident section needs one guard and no pins.
+    fn is_guarded(&mut self, section: &'a Section) -> bool {
+        if self.guards.iter().any(|guard| guard.section().is(section)) {
+            return true;
+        }
+        self.guards.extend(section.resident());
+        self.guards.last().is_some_and(|guard| guard.section().is(section))
+    }
+
+    /// Pages named so far, twice if they were named twice.
+    pub fn pages(&self) -> usize {
+        self.spans.iter().map(|span| (span.end - span.first) as usize).sum()
+    }
+
+    /// Brings all pages in and pins them. `Busy` if others hold so many pages that there is no room:
+    /// a fetch of at most 1 MiB finds room as soon as they let go.
+    pub fn run(mut self) -> Result<Pinned<'a>> {
+        self.spans.sort_unstable_by_key(|span| span.first);
+        self.spans.dedup_by(|next, span| {
+            let melts = next.first <= span.end && next.section.is(span.section);
+            if melts {
+                span.end = span.end.max(next.end);
+            }
+            melts
+        });
+        self.cache.patiently(|| pin_all(self.cache, &self.spans))?;
+        Ok(Pinned { cache: self.cache, parts: self.parts, spans: self.spans, guards: self.guards })
+    }
+}
+
+/// Pins every page of the spans, or none.
+fn pin_all(cache: &Cache, spans: &[Span<'_>]) -> Result<()> {
+    let (mut claims, mut waits) = (Vec::new(), Vec::new());
+    let (mut pages, mut full) = (0, false);
+    for span in spans {
+        let priority = span.section.priority();
+        pages += span.end - span.first;
+        for page in span.first..span.end {
+            let claim = Claim { file: span.section.file(), page, heat: priority.heat_first() };
+            match pin_or_claim(cache, page, priority.heat_again()) {
+                Outcome::Pinned => {}
+                Outcome::Claimed => claims.push(claim),
+                Outcome::Wait => waits.push(claim),
+                Outcome::Full => {
+                    full = true;
+                    waits.push(claim);
+                }
+            }
+        }
+    }
+    let misses = claims.len() + waits.len();
+    let outcome = if full { Err(too_many_pins()) } else { bring_in(cache, &mut claims, &mut waits) };
+    if outcome.is_err() {
+        let not_ours = |page: u32, list: &[Claim<'_>]| list.binary_search_by_key(&page, |claim| claim.page).is_ok();
+        // Pages that were claimed but not read are let go; the others that are neither claimed nor
+        // waited for are pinned.
+        for page in spans.iter().flat_map(|span| span.first..span.end) {
+            if !not_ours(page, &claims) && !not_ours(page, &waits) {
+                cache.space.word(page).unpin();
+            }
+        }
+        if full {
+            claims.iter().for_each(|claim| cache.space.word(claim.page).clear());
+            cache.gate.notify();
+        }
+        return outcome;
+    }
+    cache.tally.hits.fetch_add(pages as u64 - misses as u64, Ordering::Relaxed);
+    if misses > 0 {
+        cache.tally.misses.fetch_add(misses as u64, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+enum Outcome {
+    Pinned,
+    Claimed,
+    Wait,
+    Full,
+}
+
+#[inline]
+fn pin_or_claim(cache: &Cache, page: u32, heat: u16) -> Outcome {
+    let word = cache.space.word(page);
+    match word.pin(heat) {
+        Pin::Done => Outcome::Pinned,
+        Pin::Out if word.claim() => Outcome::Claimed,
+        Pin::Out | Pin::Moving => Outcome::Wait,
+        Pin::Full => Outcome::Full,
+    }
+}
+
+/// Reads what was claimed and waits for the rest. After an error nothing of `claims` is claimed any
+/// more, and nothing of `claims` and `waits` is pinned.
+fn bring_in<'a>(cache: &Cache, claims: &mut Vec<Claim<'a>>, waits: &mut Vec<Claim<'a>>) -> Result<()> {
+    loop {
+        if !claims.is_empty() {
+            read_claims(cache, claims)?;
+            claims.clear();
+        }
+        let Some(first) = waits.first() else { return Ok(()) };
+        let word = cache.space.word(first.page);
+        cache.gate.wait(|| !word.is_moving());
+        let mut full = false;
+        waits.retain(|claim| match pin_or_claim(cache, claim.page, claim.heat) {
+            Outcome::Pinned => false,
+            Outcome::Claimed => {
+                claims.push(*claim);
+                false
+            }
+            Outcome::Wait => true,
+            Outcome::Full => {
+                full = true;
+                true
+            }
+        });
+        if full {
+            claims.iter().for_each(|claim| cache.space.word(claim.page).clear());
+            cache.gate.notify();
+            return Err(too_many_pins());
+        }
+    }
+}
+
+fn read_claims(cache: &Cache, claims: &[Claim<'_>]) -> Result<()> {
+    if let Err(error) = cache.take_cached(claims.len()) {
+        claims.iter().for_each(|claim| cache.space.word(claim.page).clear());
+        cache.gate.notify();
+        return Err(error);
+    }
+    if let Err(error) = cache.fill(claims, RUN) {
+        cache.purse.lock().give_cached(claims.len());
+        return Err(error);
+    }
+    let mut ring = cache.ring.lock();
+    for claim in claims {
+        cache.space.word(claim.page).publish_cached(claim.heat, 1);
+        ring.push_back(claim.page);
+    }
+    drop(ring);
+    cache.gate.notify();
+    Ok(())
+}
+
+fn too_many_pins() -> Error {
+    Error::busy("a page is read by over a thousand queries at one time; try again")
+}
+
+impl<'a> Pinned<'a> {
+    /// The bytes of one want of this fetch.
+    #[inline]
+    pub fn bytes(&self, want: Want) -> &[u8] {
+        let part = &self.parts[want.0 as usize];
+        // SAFETY: inside one section, whose pages are neighbours; all pages of the part are pinned, or
+        // the section is guarded, until `self` is dropped.
+        unsafe { std::slice::from_raw_parts(self.cache.space.address(0).add(part.start), part.len) }
+    }
+
+    /// Lets the pages go and begins anew, with the buffers of this fetch.
+    pub fn again(mut self) -> Fetch<'a> {
+        self.unpin();
+        let (mut parts, mut guards) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.guards));
+        parts.clear();
+        guards.clear();
+        Fetch { cache: self.cache, parts, spans: std::mem::take(&mut self.spans), guards }
+    }
+
+    fn unpin(&mut self) {
+        for span in self.spans.drain(..) {
+            for page in span.first..span.end {
+                self.cache.space.word(page).unpin();
+            }
+        }
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.unpin();
+    }
+}

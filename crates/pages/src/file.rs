@@ -1,0 +1,268 @@
+//! An open page file: its tables in memory, its range of addresses, its sections.
+//!
+//! ```text
+//!   open:  the last 64 KiB ─► footer ─► checksums and directory (mostly in the same 64 KiB)
+//!          nothing else is read and nothing is mapped; pages come when they are asked for
+//!   drop:  its pages leave memory, its addresses are free again
+//! ```
+
+use crate::Section;
+use crate::cache::Cache;
+use crate::format::{Entry, Footer, decode_directory, decode_footer};
+use crate::keep::Keep;
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Result};
+use ramekin_disk::{Aligned, Disk, File, Open, ReadOp};
+use ramekin_memory::{Account, Reservation};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What is read first: footer, directory and the checksums of files up to about 60 MiB.
+const TAIL: u64 = 64 << 10;
+/// Pieces in which longer tables, and whole files for a check, are read.
+const PIECE: usize = 256 << 10;
+/// A page costs an open file: its checksum, its word, its entry in the kernel's page table.
+const BYTES_PER_PAGE: u64 = 4 + 2 + 8;
+
+pub struct PageFile {
+    cache: Arc<Cache>,
+    file: File,
+    account: Account,
+    first_page: u32,
+    tables: Tables,
+    sections: Box<[SectionState]>,
+    remove: AtomicBool,
+}
+
+struct SectionState {
+    entry: Entry,
+    keep: Keep,
+}
+
+/// What the end of the file says, checked.
+struct Tables {
+    footer: Footer,
+    checksums: Box<[u32]>,
+    entries: Box<[Entry]>,
+    meta: Box<[u8]>,
+    _reservation: Reservation,
+}
+
+impl PageFile {
+    pub(crate) fn open(cache: &Arc<Cache>, path: &Path, account: &Account) -> Result<Arc<PageFile>> {
+        let file = cache.disk.open(path, Open::Read)?;
+        let mut tables = Tables::read(&*cache.disk, &file, account)?;
+        let state = |entry: Entry| SectionState { entry, keep: Keep::default() };
+        let sections = std::mem::take(&mut tables.entries).into_iter().map(state).collect();
+        Ok(Arc::new(PageFile {
+            first_page: cache.space.take(tables.footer.data_pages)?,
+            cache: cache.clone(),
+            file,
+            account: account.clone(),
+            tables,
+            sections,
+            remove: AtomicBool::new(false),
+        }))
+    }
+
+    /// Bytes that an open file holds: a formula over its data, sections and meta bytes.
+    pub fn open_cost(data_bytes: u64, sections: usize, meta_bytes: usize) -> u64 {
+        data_bytes.div_ceil(PAGE as u64) * BYTES_PER_PAGE
+            + (sections * size_of::<SectionState>() + meta_bytes + size_of::<PageFile>()) as u64
+    }
+
+    /// The section with this tag.
+    pub fn section(self: &Arc<Self>, tag: u32) -> Option<Section> {
+        let index = self.sections.iter().position(|section| section.entry.tag == tag)?;
+        Some(Section::new(self.clone(), index as u32))
+    }
+
+    /// All sections in file order.
+    pub fn sections(self: &Arc<Self>) -> impl Iterator<Item = Section> {
+        (0..self.sections.len() as u32).map(|index| Section::new(self.clone(), index))
+    }
+
+    /// What the file's owner gave to `finish`.
+    pub fn meta(&self) -> &[u8] {
+        &self.tables.meta
+    }
+
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Bytes on disk, tables and footer included.
+    pub fn bytes(&self) -> u64 {
+        self.tables.footer.file_pages() * PAGE as u64
+    }
+
+    /// Reads the whole file from the disk and checks every page and both tables.
+    pub fn check(&self) -> Result<()> {
+        let tables = Tables::read(&*self.cache.disk, &self.file, &self.account)?;
+        if tables.footer != self.tables.footer {
+            return Err(
+                Error::corrupt("changed since it was opened; page files never change").at(self.path().display())
+            );
+        }
+        let data_bytes = self.tables.footer.data_pages as usize * PAGE;
+        let mut buffer = Aligned::new(&self.account, PIECE.min(data_bytes.max(PAGE)))?;
+        let mut damaged = Vec::new();
+        for start in (0..data_bytes).step_by(PIECE) {
+            let piece = &mut buffer[..PIECE.min(data_bytes - start)];
+            self.cache.disk.read(&mut [ReadOp { file: &self.file, at: start as u64, buf: piece }])?;
+            let numbers = (start / PAGE) as u32..;
+            let wrong = numbers.zip(piece.chunks_exact(PAGE)).filter(|(number, page)| !self.verify(*number, page));
+            damaged.extend(wrong.map(|(number, _)| number));
+            damaged.truncate(8);
+        }
+        if damaged.is_empty() { Ok(()) } else { Err(self.damaged(&damaged)) }
+    }
+
+    /// The file is removed when its last user leaves.
+    pub fn remove_on_drop(&self) {
+        self.remove.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn cache(&self) -> &Arc<Cache> {
+        &self.cache
+    }
+
+    pub(crate) fn disk_file(&self) -> &File {
+        &self.file
+    }
+
+    /// Where page 0 lies in the region.
+    pub(crate) fn first_page(&self) -> u32 {
+        self.first_page
+    }
+
+    pub(crate) fn entry(&self, index: u32) -> &Entry {
+        &self.sections[index as usize].entry
+    }
+
+    pub(crate) fn keep(&self, index: u32) -> &Keep {
+        &self.sections[index as usize].keep
+    }
+
+    /// A section's pages in the region.
+    pub(crate) fn range(&self, index: u32) -> Range<u32> {
+        let entry = self.entry(index);
+        let first = self.first_page + entry.first_page;
+        first..first + entry.pages()
+    }
+
+    pub(crate) fn verify(&self, number: u32, page: &[u8]) -> bool {
+        self.tables.checksums.get(number as usize) == Some(&crc32c::crc32c(page))
+    }
+
+    /// The error for pages that fail their checksums.
+    pub(crate) fn damaged(&self, numbers: &[u32]) -> Error {
+        let holds = |entry: &Entry| (entry.first_page..entry.first_page + entry.pages()).contains(&numbers[0]);
+        let tag = self.sections.iter().find(|section| holds(&section.entry)).map_or(0, |section| section.entry.tag);
+        let list = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let text = format!("page {list} (section {tag}) fails its checksum; restore the file from a copy");
+        Error::corrupt(text).at(self.path().display())
+    }
+}
+
+impl Drop for PageFile {
+    fn drop(&mut self) {
+        // Every pin, guard and fill borrows the file, so only the clock's hand may still be at its pages.
+        let (cache, pages) = (&self.cache, self.first_page..self.first_page + self.tables.footer.data_pages);
+        let cached = {
+            let mut ring = cache.ring.lock();
+            let before = ring.len();
+            ring.retain(|page| !pages.contains(page));
+            before - ring.len()
+        };
+        for page in pages.clone() {
+            let word = cache.space.word(page);
+            if word.is_moving() {
+                cache.gate.wait(|| !word.is_moving());
+            }
+        }
+        let kept: u32 = self.sections.iter().filter(|it| !it.keep.is_paged()).map(|it| it.entry.pages()).sum();
+        cache.space.give(pages.start, pages.len() as u32);
+        let mut purse = cache.purse.lock();
+        purse.give_cached(cached);
+        purse.give_kept(kept as usize);
+        drop(purse);
+        cache.residents.lock().retain(|(file, _)| file.strong_count() > 0);
+        if *self.remove.get_mut() {
+            // What cannot be removed now is not named by any manifest and goes at the next start.
+            let _ = cache.disk.rename(self.file.path(), None);
+        }
+    }
+}
+
+impl Tables {
+    fn read(disk: &dyn Disk, file: &File, account: &Account) -> Result<Self> {
+        let bytes = disk.len(file)?;
+        if bytes == 0 || !bytes.is_multiple_of(PAGE as u64) {
+            let text = format!("is {bytes} bytes long, which no page file is; restore it from a copy");
+            return Err(Error::corrupt(text).at(file.path().display()));
+        }
+        let mut tail = Tail { disk, file, account, at: bytes - bytes.min(TAIL), buffer: None };
+        tail.buffer = Some(tail.load(tail.at, bytes.min(TAIL) as usize)?);
+        Self::decode(&tail, bytes).map_err(|error| match error.kind() {
+            // Errors of the disk name the file themselves.
+            ramekin_base::Kind::Corrupt | ramekin_base::Kind::Unsupported => error.at(file.path().display()),
+            _ => error,
+        })
+    }
+
+    fn decode(tail: &Tail<'_>, bytes: u64) -> Result<Self> {
+        let footer = tail.with(bytes - PAGE as u64, PAGE, |page| decode_footer(page, bytes))?;
+        let data_bytes = u64::from(footer.data_pages) * PAGE as u64;
+        let cost = PageFile::open_cost(data_bytes, footer.sections as usize, footer.meta_bytes as usize);
+        let reservation = tail.account.try_reserve(cost)?;
+
+        let directory_at = data_bytes + footer.checksum_pages() * PAGE as u64;
+        let mut checksums = Vec::with_capacity(footer.data_pages as usize);
+        let mut crc = 0;
+        for at in (data_bytes..directory_at).step_by(PIECE) {
+            tail.with(at, PIECE.min((directory_at - at) as usize), |table| {
+                crc = crc32c::crc32c_append(crc, table);
+                let numbers =
+                    table.chunks_exact(4).map(|four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]));
+                checksums.extend(numbers.take(footer.data_pages as usize - checksums.len()));
+                Ok(())
+            })?;
+        }
+        if crc != footer.checksums_crc {
+            return Err(Error::corrupt("the table of checksums fails its own; restore the file from a copy"));
+        }
+        let (entries, meta) = tail.with(directory_at, footer.directory_pages() as usize * PAGE, |directory| {
+            let (entries, meta) = decode_directory(&footer, directory)?;
+            Ok((entries.into_boxed_slice(), Box::from(meta)))
+        })?;
+        Ok(Self { footer, checksums: checksums.into_boxed_slice(), entries, meta, _reservation: reservation })
+    }
+}
+
+/// The end of a file, in memory; what lies before it is read when it is asked for.
+struct Tail<'a> {
+    disk: &'a dyn Disk,
+    file: &'a File,
+    account: &'a Account,
+    at: u64,
+    buffer: Option<Aligned>,
+}
+
+impl Tail<'_> {
+    fn load(&self, at: u64, len: usize) -> Result<Aligned> {
+        let mut buffer = Aligned::new(self.account, len)?;
+        self.disk.read(&mut [ReadOp { file: self.file, at, buf: &mut buffer }])?;
+        Ok(buffer)
+    }
+
+    fn with<T>(&self, at: u64, len: usize, work: impl FnOnce(&[u8]) -> Result<T>) -> Result<T> {
+        match &self.buffer {
+            _ if len == 0 => work(&[]),
+            Some(buffer) if at >= self.at => work(&buffer[(at - self.at) as usize..][..len]),
+            _ => work(&self.load(at, len)?),
+        }
+    }
+}

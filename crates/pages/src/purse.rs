@@ -1,0 +1,82 @@
+//! The bytes that the cache holds from its account, and what they are for.
+//!
+//! ```text
+//!   held from the account  =  kept  +  max(cached, RESERVE)
+//!                             │         │
+//!                             │         pages that the clock may take
+//!                             pages of sections that are wholly resident
+//! ```
+//!
+//! The reserve is taken when the cache is made and never given back: however much memory sections,
+//! builds and requests hold, one query's worth of pages can be cached.
+
+use ramekin_base::Result;
+use ramekin_base::limits::PAGE;
+use ramekin_memory::{Account, Reservation};
+
+/// What a page in memory costs: itself, and its place in the clock (4 bytes in a queue that doubles).
+pub const PAGE_COST: u64 = PAGE as u64 + 8;
+
+/// Memory that is always the cache's own: 256 pages, 1 MiB.
+pub const RESERVE: u64 = 256 * PAGE_COST;
+
+pub(crate) struct Purse {
+    held: Reservation,
+    cached: u64,
+    kept: u64,
+}
+
+impl Purse {
+    pub(crate) fn new(account: &Account) -> Result<Self> {
+        Ok(Self { held: account.try_reserve(RESERVE)?, cached: 0, kept: 0 })
+    }
+
+    /// Pages in memory: cached and kept.
+    pub(crate) fn pages(&self) -> (u64, u64) {
+        (self.cached / PAGE_COST, self.kept / PAGE_COST)
+    }
+
+    /// Pages that would return something to the account if they left.
+    pub(crate) fn above_reserve(&self) -> u64 {
+        self.cached.saturating_sub(RESERVE).div_ceil(PAGE_COST)
+    }
+
+    pub(crate) fn take_cached(&mut self, pages: usize) -> Result<()> {
+        let cached = self.cached + pages as u64 * PAGE_COST;
+        self.held.grow_calm(cached.max(RESERVE) - self.cached.max(RESERVE))?;
+        self.cached = cached;
+        Ok(())
+    }
+
+    pub(crate) fn take_kept(&mut self, pages: usize) -> Result<()> {
+        self.held.grow_calm(pages as u64 * PAGE_COST)?;
+        self.kept += pages as u64 * PAGE_COST;
+        Ok(())
+    }
+
+    /// Cached pages left memory; returns the bytes that went back to the account.
+    pub(crate) fn give_cached(&mut self, pages: usize) -> u64 {
+        self.cached -= pages as u64 * PAGE_COST;
+        self.settle()
+    }
+
+    pub(crate) fn give_kept(&mut self, pages: usize) -> u64 {
+        self.kept -= pages as u64 * PAGE_COST;
+        self.settle()
+    }
+
+    /// Kept pages became cached ones. Never needs more than is held.
+    pub(crate) fn kept_to_cached(&mut self, pages: usize) {
+        self.kept -= pages as u64 * PAGE_COST;
+        self.cached += pages as u64 * PAGE_COST;
+        self.settle();
+    }
+
+    fn settle(&mut self) -> u64 {
+        let surplus = self.held.bytes() - (self.kept + self.cached.max(RESERVE));
+        if surplus > 0 {
+            self.held.shrink(surplus);
+        }
+        surplus
+    }
+}

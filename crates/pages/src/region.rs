@@ -1,0 +1,123 @@
+//! One reservation of virtual addresses. It costs nothing until it is touched, and what was touched
+//! goes back to the kernel piece by piece.
+//!
+//! ```text
+//!   base                                                        base + bytes
+//!    │ file A          │ free   │ file B   │ free ...                │
+//!    │ ▓▓░░░▓░░░░░░░░░ │        │ ░░▓▓▓▓░░ │                         │   ▓ in memory  ░ reads as zeros
+//! ```
+
+use ramekin_base::{Error, Result, Size};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use std::ptr::NonNull;
+
+/// Addresses that one page of the kernel's page table covers on the machines we know.
+const TABLE_SPAN: usize = 2 << 20;
+
+pub(crate) struct Region {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the region is plain memory; who may touch which part is settled by the page words.
+unsafe impl Send for Region {}
+unsafe impl Sync for Region {}
+
+impl Region {
+    pub(crate) fn new(bytes: usize) -> Result<Self> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new private mapping at an address of the kernel's choice touches nothing of ours.
+        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        let base = mapped.ok().and_then(|base| NonNull::new(base.cast::<u8>())).ok_or_else(|| {
+            Error::no_memory(format!(
+                "the kernel refused {} of virtual addresses; raise `ulimit -v`, set vm.overcommit_memory to 0 or 1, \
+                 or ask for a smaller address range",
+                Size(bytes as u64)
+            ))
+        })?;
+        let region = Self { base, bytes };
+        region.advise(0, bytes, Advice::LinuxNoHugepage);
+        Ok(region)
+    }
+
+    /// The address `offset` bytes into the region.
+    pub(crate) fn at(&self, offset: usize) -> *mut u8 {
+        debug_assert!(offset <= self.bytes);
+        // SAFETY: callers stay inside the region, which is one mapping.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    /// Gives whole pages back to the kernel; they read as zeros from now on.
+    pub(crate) fn discard(&self, offset: usize, bytes: usize) {
+        // Locked memory (mlockall) refuses this advice; the same pages come back zeroed by a new mapping.
+        if !self.advise(offset, bytes, Advice::LinuxDontNeed) {
+            self.remap(offset, bytes);
+        }
+    }
+
+    /// Like `discard`, and gives back the page tables that lie wholly inside. For ranges that nobody
+    /// uses any more. False if the addresses must not be used again.
+    pub(crate) fn scrub(&self, offset: usize, bytes: usize) -> bool {
+        let start = self.base.as_ptr() as usize + offset;
+        let (first, last) = (start.next_multiple_of(TABLE_SPAN), (start + bytes) / TABLE_SPAN * TABLE_SPAN);
+        if first < last && !self.remap(offset + (first - start), last - first) {
+            return false;
+        }
+        self.discard(offset, bytes);
+        true
+    }
+
+    fn remap(&self, offset: usize, bytes: usize) -> bool {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: the addresses are ours, nobody holds a slice of them, and they stay mapped and zeroed.
+        let mapped =
+            unsafe { mmap_anonymous(self.at(offset).cast(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
+        mapped.is_ok() && self.advise(offset, bytes, Advice::LinuxNoHugepage)
+    }
+
+    fn advise(&self, offset: usize, bytes: usize, advice: Advice) -> bool {
+        debug_assert!(offset + bytes <= self.bytes);
+        // SAFETY: the range is ours, and nobody holds a slice of what is given back.
+        unsafe { madvise(self.at(offset).cast(), bytes, advice) }.is_ok()
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping of `new`; borrowers hold the owner of this region alive.
+        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// Bytes of `[offset, offset + bytes)` of the region that are in memory, as the kernel sees it.
+#[cfg(test)]
+pub(crate) fn in_memory(region: &Region, offset: usize, bytes: usize) -> usize {
+    let mut seen = vec![0u8; bytes.div_ceil(4096)];
+    // SAFETY: the vector has a byte for each page of the range.
+    let done = unsafe { libc::mincore(region.at(offset).cast(), bytes, seen.as_mut_ptr()) };
+    assert_eq!(done, 0);
+    seen.iter().filter(|byte| **byte & 1 == 1).count() * 4096
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_given_back_leaves_memory_and_reads_as_zeros() {
+        let region = Region::new(64 << 20).unwrap();
+        assert_eq!(in_memory(&region, 0, 64 << 20), 0);
+        let fill = |offset: usize, bytes: usize| unsafe { region.at(offset).write_bytes(9, bytes) };
+        fill(0, 8 << 20);
+        assert_eq!(in_memory(&region, 0, 64 << 20), 8 << 20);
+        region.discard(4096, 4096);
+        assert_eq!(in_memory(&region, 0, 64 << 20), (8 << 20) - 4096);
+        assert_eq!(unsafe { (region.at(4095).read(), region.at(4096).read(), region.at(8192).read()) }, (9, 0, 9));
+        assert!(region.scrub(4096, (8 << 20) - 8192));
+        assert_eq!(in_memory(&region, 0, 64 << 20), 8192);
+        fill(0, 8 << 20);
+        assert!(region.scrub(0, 8 << 20));
+        assert_eq!(in_memory(&region, 0, 64 << 20), 0);
+    }
+}

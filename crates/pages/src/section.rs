@@ -1,0 +1,155 @@
+//! A section of an open file, and the guard under which it is a plain slice.
+
+use crate::cache::Cache;
+use crate::file::PageFile;
+use crate::format::Entry;
+use crate::keep::Enter;
+use crate::{Priority, Stream};
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Result};
+use ramekin_memory::Account;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A handle to one section; it keeps the file open. Clones are cheap.
+#[derive(Clone)]
+pub struct Section {
+    file: Arc<PageFile>,
+    index: u32,
+}
+
+impl Section {
+    pub(crate) fn new(file: Arc<PageFile>, index: u32) -> Self {
+        Self { file, index }
+    }
+
+    pub fn tag(&self) -> u32 {
+        self.entry().tag
+    }
+
+    pub fn priority(&self) -> Priority {
+        self.entry().priority
+    }
+
+    /// Bytes that were written.
+    #[allow(clippy::len_without_is_empty, reason = "a section is asked for its length, not whether it has one")]
+    pub fn len(&self) -> u64 {
+        self.entry().bytes
+    }
+
+    /// Bytes of its pages.
+    pub fn bytes_on_disk(&self) -> u64 {
+        u64::from(self.entry().pages()) * PAGE as u64
+    }
+
+    /// Bytes that `load` books.
+    pub fn resident_cost(&self) -> u64 {
+        Cache::cost(self.entry().pages())
+    }
+
+    pub fn file(&self) -> &Arc<PageFile> {
+        &self.file
+    }
+
+    /// Brings the whole section into memory, to stay until `unload` or until the budget is so short
+    /// that it must go. Cached pages make way for it, other resident sections do not.
+    pub fn load(&self) -> Result<()> {
+        self.file.load(self.index)
+    }
+
+    /// Lets the section go back to pages: at once, or when the last guard is dropped.
+    pub fn unload(&self) {
+        let keep = self.file.keep(self.index);
+        self.file.cache().gate.wait(|| !keep.is_moving());
+        self.file.unload(self.index);
+    }
+
+    /// The section as a plain slice, if it is resident.
+    #[inline]
+    pub fn resident(&self) -> Option<Resident<'_>> {
+        match self.file.keep(self.index).enter() {
+            Enter::Inside => {}
+            Enter::NotResident => return None,
+            Enter::Unload => {
+                self.file.finish_unload(self.index);
+                return None;
+            }
+        }
+        let start = self.file.cache().space.address(self.file.range(self.index).start);
+        // SAFETY: all pages of a resident section are in memory, neighbours, checked and never written;
+        // the guard keeps them so.
+        let bytes = unsafe { std::slice::from_raw_parts(start, self.entry().bytes as usize) };
+        Some(Resident { section: self, bytes })
+    }
+
+    /// Whether `resident` would answer now.
+    pub fn is_resident(&self) -> bool {
+        self.file.keep(self.index).is_resident()
+    }
+
+    /// Reads the section from its start to its end past the cache, through a buffer of about `buf_bytes`.
+    pub fn stream(&self, account: &Account, buf_bytes: usize) -> Result<Stream> {
+        Stream::new(self.clone(), account, buf_bytes)
+    }
+
+    #[inline]
+    pub(crate) fn entry(&self) -> &Entry {
+        self.file.entry(self.index)
+    }
+
+    /// Where its first page lies in the region.
+    pub(crate) fn first_page(&self) -> u32 {
+        self.file.range(self.index).start
+    }
+
+    pub(crate) fn is(&self, other: &Section) -> bool {
+        std::ptr::eq(&*self.file, &*other.file) && self.index == other.index
+    }
+
+    /// The end of a read of `len` bytes at `at`, or an error if the section is shorter: what led here
+    /// contradicts the section.
+    pub(crate) fn end_of(&self, at: u64, len: u64) -> Result<u64> {
+        let bytes = self.len();
+        at.checked_add(len).filter(|end| *end <= bytes).ok_or_else(|| {
+            let tag = self.tag();
+            let text = format!("section {tag} holds {bytes} bytes, but {len} at {at} were asked for; check the file");
+            Error::corrupt(text).at(self.file.path().display())
+        })
+    }
+}
+
+impl std::fmt::Debug for Section {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Section({} of {}, {} bytes)", self.tag(), self.file.path().display(), self.len())
+    }
+}
+
+/// Keeps a resident section where it is.
+pub struct Resident<'a> {
+    section: &'a Section,
+    bytes: &'a [u8],
+}
+
+impl<'a> Resident<'a> {
+    pub fn section(&self) -> &'a Section {
+        self.section
+    }
+}
+
+impl Deref for Resident<'_> {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        self.bytes
+    }
+}
+
+impl Drop for Resident<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.section.file.keep(self.section.index).leave() {
+            self.section.file.finish_unload(self.section.index);
+        }
+    }
+}

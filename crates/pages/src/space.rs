@@ -1,0 +1,98 @@
+//! The cache's addresses: where each file's pages lie, and the word of each page.
+//!
+//! ```text
+//!   memory │ file A: page 0, 1, 2 ...          │ free │ file B ...      one region, 4096 bytes a page
+//!   words  │ one word a page, same order       │      │                 one region, 2 bytes a page
+//! ```
+//!
+//! A page is named by its place here, a `u32` counted from the start of the region.
+
+use crate::ranges::Ranges;
+use crate::region::Region;
+use crate::word::Word;
+use parking_lot::Mutex;
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Result, Size};
+
+const WORD: usize = size_of::<Word>();
+
+pub(crate) struct Space {
+    memory: Region,
+    words: Region,
+    pages: u32,
+    free: Mutex<Ranges>,
+}
+
+impl Space {
+    pub(crate) fn new(bytes: u64) -> Result<Self> {
+        let pages = u32::try_from(bytes / PAGE as u64).map_err(|_| {
+            Error::invalid(format!("{} of addresses are more than the cache can number; ask for 8 TiB", Size(bytes)))
+        })?;
+        let words = (pages as usize * WORD).next_multiple_of(PAGE);
+        Ok(Self {
+            memory: Region::new(pages as usize * PAGE)?,
+            words: Region::new(words)?,
+            pages,
+            free: Mutex::new(Ranges::new(pages)),
+        })
+    }
+
+    pub(crate) fn take(&self, pages: u32) -> Result<u32> {
+        self.free.lock().take(pages).ok_or_else(|| {
+            Error::busy(format!(
+                "the address range of {} has no room for a file of {}; close files or start with a larger range",
+                Size(u64::from(self.pages) * PAGE as u64),
+                Size(u64::from(pages) * PAGE as u64)
+            ))
+        })
+    }
+
+    /// Gives a range back with everything in it. No page of it is pinned or moves.
+    pub(crate) fn give(&self, first: u32, pages: u32) {
+        if pages == 0 {
+            return;
+        }
+        let (start, end) = (first as usize * WORD, (first + pages) as usize * WORD);
+        let whole = start.next_multiple_of(PAGE)..end / PAGE * PAGE;
+        for page in first..first + pages {
+            // Words that fill whole pages of their own are zeroed by giving those pages back.
+            if !whole.contains(&(page as usize * WORD)) {
+                self.word(page).clear();
+            }
+        }
+        if !whole.is_empty() {
+            self.words.discard(whole.start, whole.len());
+        }
+        // Addresses that the kernel would not map again are lost rather than used.
+        if self.memory.scrub(first as usize * PAGE, pages as usize * PAGE) {
+            self.free.lock().give(first, pages);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn word(&self, page: u32) -> &Word {
+        debug_assert!(page < self.pages);
+        // SAFETY: inside the region of words, which holds atomics or zeros, and zero is a valid word.
+        unsafe { &*self.words.at(page as usize * WORD).cast::<Word>() }
+    }
+
+    #[inline]
+    pub(crate) fn address(&self, page: u32) -> *mut u8 {
+        self.memory.at(page as usize * PAGE)
+    }
+
+    /// Takes pages that are `Moving` and ours out of memory, neighbours in one call. `pages` is sorted.
+    pub(crate) fn discard(&self, pages: &[u32]) {
+        for run in pages.chunk_by(|a, b| a + 1 == *b) {
+            self.memory.discard(run[0] as usize * PAGE, run.len() * PAGE);
+        }
+        for page in pages {
+            self.word(*page).clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn in_memory(&self, first: u32, pages: u32) -> usize {
+        crate::region::in_memory(&self.memory, first as usize * PAGE, pages as usize * PAGE)
+    }
+}
