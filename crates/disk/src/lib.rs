@@ -32,3 +32,4 @@ pub use file::File;
 pub use local::Local;
 pub use lock::FolderLock;
 pub use probe::probe;
+pub use uring::RING_BYTES;

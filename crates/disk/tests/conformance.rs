@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
-use ramekin_base::{Kind, Result, Rng};
+use ramekin_base::{Error, Kind, Result, Rng};
 use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_disk::{Aligned, Disk, Engine, Entry, File, Local, Open, ReadOp, Sync};
 use ramekin_memory::Budget;
@@ -22,8 +22,15 @@ fn filled(disk: &dyn Disk, blocks: usize, salt: u64) -> Aligned {
     bytes
 }
 
+/// Reads once as a batch of one and once as a part of a batch, since engines may tell these apart.
 fn read(disk: &dyn Disk, file: &File, at: u64, buf: &mut [u8]) -> Result<()> {
-    disk.read(&mut [ReadOp { file, at, buf }])
+    let alone = disk.read(&mut [ReadOp { file, at, buf }]);
+    let copy = alone.is_ok().then(|| buf.to_vec());
+    let empty = ReadOp { file, at: 0, buf: &mut [] };
+    let together = disk.read(&mut [empty, ReadOp { file, at, buf }]);
+    assert_eq!(alone.as_ref().err().map(Error::message), together.as_ref().err().map(Error::message));
+    assert!(copy.is_none_or(|copy| copy == buf));
+    together
 }
 
 /// Reads `count` random blocks as one batch and compares each with what was written.
