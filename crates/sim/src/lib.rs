@@ -1,1 +1,18 @@
-//! placeholder
+//! Floor 8: a store on a simulated disk and clock, driven by a seed, checked against a plain model.
+//!
+//! ```text
+//!   seed ─► life 1: open · random writes, reads, seals, merges · the plug is pulled
+//!           life 2: open · what was acknowledged must be there ...
+//!           ...
+//!   faults of the disk: lost and torn unsynced writes (always), failed reads and syncs, flipped
+//!   bits, a full disk, an end of power at any operation, also while the store recovers
+//! ```
+//!
+//! One thread, no clock but the simulated one: the same seed is the same run, to the last byte.
+
+mod life;
+mod model;
+mod plan;
+mod run;
+
+pub use run::{Failure, Outcome, run};

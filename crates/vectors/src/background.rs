@@ -34,6 +34,10 @@ const QUIET_MS: u64 = 1_000;
 /// A growing part with fewer bytes stays in memory while it is quiet.
 const QUIET_FREEZE_BYTES: u64 = 64 << 10;
 
+/// The two kinds of work, which are also the folders of their temporary files: they run at one time.
+pub(crate) const SEAL: &str = "seal";
+pub(crate) const MERGE: &str = "merge";
+
 /// Seals the oldest frozen part of some collection. False: there is none.
 pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
     let frozen = shared.collections().into_iter().find_map(|(name, collection)| {
@@ -42,7 +46,7 @@ pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
     });
     let Some((name, collection, part)) = frozen else { return Ok(false) };
     let sealed = seal(shared, &name, &collection, &part);
-    note(&collection, "seal", &name, &sealed);
+    note(&collection, SEAL, &name, &sealed);
     shared.sealed.raise();
     sealed.map(|()| true)
 }
@@ -52,7 +56,7 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
     let mut rows = SealRows::new(part, shared.log_reader()?, account)?;
     let segment = match rows.is_empty() {
         true => None,
-        false => build(shared, name, collection, &mut rows, account, "seal")?,
+        false => build(shared, name, collection, &mut rows, account, SEAL)?,
     };
     let _manifest = shared.manifest.lock();
     {
@@ -76,8 +80,7 @@ pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
     for (name, collection) in shared.collections() {
         let Some(chosen) = wanted_merge(shared, &collection, is_quiet(shared, &collection)) else { continue };
         let merged = merge(shared, &name, &collection, chosen);
-        let what = "merge";
-        note(&collection, what, &name, &merged);
+        note(&collection, MERGE, &name, &merged);
         return merged.map(|()| true);
     }
     Ok(false)
@@ -85,7 +88,7 @@ pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
 
 fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<Segment>>) -> Result<()> {
     let account = &shared.accounts.merge;
-    let what = if inputs.len() == 1 { "vacuum" } else { "merge" };
+    let what = if inputs.len() == 1 { "vacuum" } else { MERGE };
     let mut rows = MergeRows::new(inputs, account)?;
     let segment = match rows.len_at_most() {
         0 => None,
@@ -138,7 +141,7 @@ fn build(
     let reporter = Reporter::new(shared, name, collection, what);
     let work = Work {
         disk: shared.options.disk.clone(),
-        temp: shared.temp.clone(),
+        temp: shared.temp.join(if what == SEAL { SEAL } else { MERGE }),
         account: account.clone(),
         clock: shared.options.clock.clone(),
         seed: 1,

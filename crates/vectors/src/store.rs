@@ -313,9 +313,12 @@ impl Store {
 /// The folder of builds' temporary files. What a crash left there is worth nothing.
 fn empty_temp(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
     let temp = folder.join("temp");
-    disk.make_folder(&temp)?;
-    for left in disk.list(&temp)? {
-        disk.rename(&temp.join(left.name), None)?;
+    for user in [background::SEAL, background::MERGE] {
+        let folder = temp.join(user);
+        disk.make_folder(&folder)?;
+        for left in disk.list(&folder)? {
+            disk.rename(&folder.join(left.name), None)?;
+        }
     }
     Ok(temp)
 }

@@ -1,0 +1,224 @@
+//! One life of a store: from its start to a pulled plug.
+
+use crate::model::{self, Model, Point, Points, UNSURE_MAX};
+use crate::plan::Plan;
+use ramekin_base::{Error, Kind, ManualClock, PointId, Result, Rng};
+use ramekin_disk::Disk;
+use ramekin_disk::sim::SimDisk;
+use ramekin_memory::Budget;
+use ramekin_pages::Pages;
+use ramekin_vectors::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+pub const DIM: usize = 6;
+const NAME: &str = "points";
+
+/// A store that runs in this thread only, and the clock that it sees.
+pub struct Life {
+    store: Store,
+    clock: Arc<ManualClock>,
+}
+
+/// Why a life ended before its steps were done.
+pub enum End {
+    /// The disk failed in a way that the plan allows.
+    Trouble(Error),
+    /// The store is wrong.
+    Wrong(String),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            Kind::Bug => Self::Wrong(format!("an error that must never be: {error}")),
+            _ => Self::Trouble(error),
+        }
+    }
+}
+
+impl Life {
+    pub fn begin(disk: &Arc<SimDisk>, plan: &Plan) -> Result<Self> {
+        let disk: Arc<dyn Disk> = disk.clone();
+        let budget = Budget::new(plan.budget);
+        let pages = Pages::new(disk.clone(), budget.root().child("pages", "pages"), &budget, 1 << 32)?;
+        let clock = Arc::new(ManualClock::default());
+        let account = budget.root().child("vectors", "the store");
+        let folder = Path::new("/data").to_owned();
+        let options = StoreOptions {
+            disk, folder, pages, budget, account, clock: clock.clone(), build_threads: 1, threads: false,
+        };
+        let store = Store::open(options)?;
+        if store.collections().is_empty() {
+            match store.create_collection(NAME, config()) {
+                Err(error) if error.kind() != Kind::Exists => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Self { store, clock })
+    }
+
+    /// Everything that is stored, read as a client would.
+    pub fn contents(&self) -> Result<Points> {
+        let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
+        let (mut points, mut from) = (Points::new(), None);
+        loop {
+            let page = self.store.scroll(NAME, from, 64, &parts)?.value;
+            points.extend(page.records.into_iter().map(model::of_record));
+            from = page.next;
+            if from.is_none() {
+                return Ok(points);
+            }
+        }
+    }
+
+    /// One random step; reads are checked on the spot.
+    pub fn step(&self, rng: &mut Rng, plan: &Plan, model: &mut Model) -> Result<(), End> {
+        match rng.below(20) {
+            0..=6 => self.write(upsert(rng, plan), model),
+            7 | 8 => self.write(Write::Delete((0..1 + rng.below(5)).map(|_| id(rng, plan)).collect()), model),
+            9 => self.write(change(rng, plan), model),
+            10 => {
+                _ = self.store.freeze_for_tests(NAME)?;
+                Ok(())
+            }
+            11 | 12 => {
+                self.clock.advance(Duration::from_millis(rng.below(1500)));
+                self.store.turn();
+                Ok(())
+            }
+            13..=15 => self.search(rng, model),
+            16 | 17 => self.get(rng, plan, model),
+            _ => self.scroll(rng, plan, model),
+        }
+    }
+
+    fn write(&self, write: Write, model: &mut Model) -> Result<(), End> {
+        let (done, answer) = mpsc::sync_channel(1);
+        let handed = self.store.write(NAME, write.clone(), Wait::Visible, Vec::new(), Box::new(move |outcome| _ = done.send(outcome)));
+        if let Err(error) = handed {
+            return Err(error.into());
+        }
+        self.store.turn_writer();
+        match answer.try_recv() {
+            Ok(Ok(_)) => model.note(write, true),
+            // A point that is not there is an answer: nothing was written.
+            Ok(Err(error)) if error.kind() == Kind::NotFound => {}
+            Ok(Err(error)) => {
+                model.note(write, false);
+                if error.kind() == Kind::Bug {
+                    return Err(End::Wrong(error.to_string()));
+                }
+                if model.unsure() >= UNSURE_MAX || error.kind() == Kind::Closed {
+                    return Err(End::Trouble(error));
+                }
+            }
+            Err(_) => return Err(End::Wrong("a write got no answer".to_owned())),
+        }
+        Ok(())
+    }
+
+    fn search(&self, rng: &mut Rng, model: &Model) -> Result<(), End> {
+        let vector: Vec<f32> = (0..DIM).map(|_| rng.normal()).collect();
+        let product = |held: &Point| held.vector.iter().zip(&vector).map(|(a, b)| a * b).sum::<f32>();
+        let mut wanted: Vec<f32> = model.live.values().map(product).collect();
+        wanted.sort_by(|a, b| b.total_cmp(a));
+        let query = Query {
+            target: Target::Vector(vector.clone()), using: String::new(), limit: 5, offset: 0, score_threshold: None,
+            exact: rng.chance(0.5), ef: None, rescore: true, indexed_only: false, parts: Parts::default(),
+        };
+        let Some(found) = self.read(|| self.store.query(NAME, &query).map(|(held, _)| held.value))? else { return Ok(()) };
+        let scores: Vec<f32> = found.iter().map(|scored| scored.score).collect();
+        let right = scores.len() == wanted.len().min(5) && scores.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-3);
+        match right {
+            true => Ok(()),
+            false => Err(End::Wrong(format!("a search found {scores:?}, the best are {:?}", &wanted[..wanted.len().min(5)]))),
+        }
+    }
+
+    fn get(&self, rng: &mut Rng, plan: &Plan, model: &Model) -> Result<(), End> {
+        let ids: Vec<PointId> = (0..1 + rng.below(6)).map(|_| id(rng, plan)).collect();
+        let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
+        let Some(found) = self.read(|| self.store.get(NAME, &ids, &parts).map(|held| held.value))? else { return Ok(()) };
+        let found: Vec<_> = found.into_iter().map(model::of_record).collect();
+        let wanted: Vec<_> = ids.iter().filter_map(|id| Some((*id, model.live.get(id)?.clone()))).collect();
+        if found == wanted { Ok(()) } else { Err(End::Wrong(format!("get found {found:?}, wanted {wanted:?}"))) }
+    }
+
+    fn scroll(&self, rng: &mut Rng, plan: &Plan, model: &Model) -> Result<(), End> {
+        let (from, limit) = (id(rng, plan), 1 + rng.below(20) as usize);
+        let read = || self.store.scroll(NAME, Some(from), limit, &Parts::default()).map(|held| held.value);
+        let Some(page) = self.read(read)? else { return Ok(()) };
+        let found: Vec<PointId> = page.records.iter().map(|record| record.id).collect();
+        let wanted: Vec<PointId> = model.live.range(from..).map(|(id, _)| *id).take(limit).collect();
+        match found == wanted {
+            true => Ok(()),
+            false => Err(End::Wrong(format!("a scroll from {from} found {found:?}, wanted {wanted:?}"))),
+        }
+    }
+
+    /// A read may fail where the disk does; then there is nothing to check. It may never lie.
+    fn read<T>(&self, read: impl Fn() -> Result<T>) -> Result<Option<T>, End> {
+        match read() {
+            Ok(value) => Ok(Some(value)),
+            Err(error) => match error.kind() {
+                Kind::Io | Kind::Corrupt | Kind::Busy | Kind::NoMemory => Ok(None),
+                Kind::Closed => Err(End::Trouble(error)),
+                _ => Err(End::Wrong(format!("a read failed: {error}"))),
+            },
+        }
+    }
+}
+
+fn config() -> CollectionConfig {
+    let vector = VectorConfig { dim: DIM, metric: MetricName::Dot, echo: None };
+    CollectionConfig {
+        vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]), full_scan_threshold_kib: 10_000,
+        deleted_threshold: 0.2, vacuum_min_vectors: 50, recall: 0.95, echo: BTreeMap::new(),
+    }
+}
+
+fn id(rng: &mut Rng, plan: &Plan) -> PointId {
+    let number = rng.below(plan.ids);
+    if number.is_multiple_of(3) { PointId::Uuid(ramekin_base::rng::mix(number).into()) } else { PointId::Num(number) }
+}
+
+fn batch(rng: &mut Rng, ids: Vec<PointId>, payloads: bool) -> Batch {
+    let mut batch = Batch::default();
+    let mut column = Column { name: String::new(), dim: DIM, present: Vec::new(), data: Vec::new() };
+    for (at, id) in ids.into_iter().enumerate() {
+        column.present.push(at as u32);
+        column.data.extend((0..DIM).map(|_| rng.normal()));
+        batch.ids.push(id);
+        if payloads {
+            let text = if rng.chance(0.7) { format!("{{\"n\":{}}}", rng.below(1_000_000)) } else { String::new() };
+            batch.payloads.push(text.into());
+        }
+    }
+    batch.columns.push(column);
+    batch
+}
+
+fn ids(rng: &mut Rng, plan: &Plan, most: u64) -> Vec<PointId> {
+    let mut ids: Vec<PointId> = (0..1 + rng.below(most)).map(|_| id(rng, plan)).collect();
+    ids.sort();
+    ids.dedup();
+    ids
+}
+
+fn upsert(rng: &mut Rng, plan: &Plan) -> Write {
+    let ids = ids(rng, plan, 40);
+    Write::Upsert(batch(rng, ids, true))
+}
+
+fn change(rng: &mut Rng, plan: &Plan) -> Write {
+    // Few points, so that a change is one record and happens whole or not at all.
+    let ids = ids(rng, plan, 4);
+    match rng.below(3) {
+        0 => Write::UpdateVectors(batch(rng, ids, false)),
+        1 => Write::Payload { ids, change: PayloadChange::Overwrite(format!("{{\"o\":{}}}", rng.below(1000)).into()) },
+        _ => Write::Payload { ids, change: PayloadChange::Clear },
+    }
+}

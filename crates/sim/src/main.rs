@@ -1,0 +1,70 @@
+//! `ramekin-sim --seeds N [--from S]`: runs seeds and counts what they went through;
+//! `ramekin-sim --seed S`: runs one again.
+
+use ramekin_sim::{Outcome, run};
+use std::process::ExitCode;
+
+fn option(args: &[String], name: &str) -> Option<u64> {
+    let at = args.iter().position(|arg| arg == name)?;
+    args.get(at + 1)?.parse().ok()
+}
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().collect();
+    let (from, count) = match option(&args, "--seed") {
+        Some(seed) => (seed, 1),
+        None => (option(&args, "--from").unwrap_or(0), option(&args, "--seeds").unwrap_or(300)),
+    };
+    let mut seen = Seen::default();
+    for seed in from..from + count {
+        let outcome = std::panic::catch_unwind(|| run(seed));
+        let what = match outcome {
+            Ok(Ok(outcome)) => {
+                seen.add(&outcome);
+                continue;
+            }
+            Ok(Err(failure)) => failure.what,
+            Err(_) => "a panic".to_owned(),
+        };
+        eprintln!("seed {seed} failed: {what}\nagain: ramekin-sim --seed {seed}");
+        return ExitCode::FAILURE;
+    }
+    seen.print(count);
+    ExitCode::SUCCESS
+}
+
+/// In how many seeds each kind of fault really happened.
+#[derive(Default)]
+struct Seen {
+    steps: u64,
+    refused: u64,
+    kinds: [(&'static str, u64); 8],
+}
+
+impl Seen {
+    fn add(&mut self, outcome: &Outcome) {
+        let counts = &outcome.counts;
+        self.steps += outcome.steps;
+        self.refused += u64::from(outcome.refused);
+        let kinds = [
+            ("crash", counts.crashes),
+            ("lost unsynced sectors", counts.lost_sectors),
+            ("torn write", counts.torn_writes),
+            ("lost names", counts.lost_names),
+            ("bit flip", counts.flipped_bits),
+            ("failed read", counts.failed_reads),
+            ("failed fsync", counts.failed_syncs),
+            ("full disk", counts.full),
+        ];
+        for (seen, (name, count)) in self.kinds.iter_mut().zip(kinds) {
+            *seen = (name, seen.1 + u64::from(count > 0));
+        }
+    }
+
+    fn print(&self, seeds: u64) {
+        println!("{seeds} seeds clean, {} steps, {} ended by refusing damaged data", self.steps, self.refused);
+        for (name, count) in self.kinds {
+            println!("  {name:<22} in {:5.1} % of the seeds", 100.0 * count as f64 / seeds.max(1) as f64);
+        }
+    }
+}
