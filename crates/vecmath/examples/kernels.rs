@@ -39,6 +39,11 @@ fn main() -> ramekin_base::Result<()> {
     };
     println!("level {} (this machine: {})", force_level(wanted), detected());
     let table = Table { clock: SystemClock::new() };
+    #[cfg(target_arch = "x86_64")]
+    if detected() == Level::Avx512 {
+        // SAFETY: the level was detected.
+        table.line("multiply-add in registers, the peak", 160_000, 32.0, "GFLOPS", || unsafe { peak(10_000) });
+    }
     for dim in [100, 768] {
         println!("\ndim {dim}");
         floats(&table, dim);
@@ -57,6 +62,23 @@ fn main() -> ramekin_base::Result<()> {
     Ok(())
 }
 
+/// 16 independent sums of 16 lanes: what the processor can do at best while this program runs.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f")]
+fn peak(rounds: usize) {
+    use std::arch::x86_64::*;
+    let (a, b) = (_mm512_set1_ps(black_box(0.999)), _mm512_set1_ps(black_box(0.001)));
+    let mut sums = [a; 16];
+    for _ in 0..rounds {
+        for sum in &mut sums {
+            *sum = _mm512_fmadd_ps(*sum, a, b);
+        }
+    }
+    for sum in sums {
+        black_box(_mm512_reduce_add_ps(sum));
+    }
+}
+
 fn floats(table: &Table, dim: usize) {
     let mut rng = Rng::new(1);
     let (d, rows) = (dim as f64, 256);
@@ -72,7 +94,7 @@ fn floats(table: &Table, dim: usize) {
     table.line("score_block, 256 rows", rows, d * 4.0, "GB/s", || {
         score_block(Metric::Dot, black_box(&q), &block, dim, &mut out);
     });
-    let (k, rows) = (1024, 960);
+    let (k, rows) = (1024, 96);
     let panels = Panels::pack(&gaussian(k * dim, &mut rng), k, dim);
     let x = gaussian(rows * dim, &mut rng);
     let (mut places, mut scores) = (vec![0; rows], vec![0.0; rows]);
@@ -85,8 +107,8 @@ fn floats(table: &Table, dim: usize) {
     });
     let rotation = Rotation::new(dim, 1);
     let mut turned = vec![0.0; dim];
-    table.line("rotate one", 100, d * 4.0, "GB/s", || {
-        for row in x.chunks_exact(dim).take(100) {
+    table.line("rotate one", rows, d * 4.0, "GB/s", || {
+        for row in x.chunks_exact(dim) {
             rotation.rotate(black_box(row), &mut turned);
         }
     });

@@ -10,6 +10,7 @@
 //! as they are.
 
 use crate::kernels::kernels;
+use crate::query::inverse;
 
 /// Centroids of a block.
 pub(crate) const LANES: usize = 16;
@@ -48,7 +49,7 @@ impl Centroids8 {
             let block = &mut out[at / LANES * self.block()..][..self.block()];
             let max = centroid.iter().fold(0.0f32, |max, x| max.max(x.abs()));
             let scale = max / 127.0;
-            let inverse = if scale > 0.0 && scale.is_finite() { 1.0 / scale } else { 0.0 };
+            let inverse = inverse(scale);
             let mut sum = 0;
             for (d, x) in centroid.iter().enumerate() {
                 let byte = (x * inverse).round().clamp(-127.0, 127.0) as i8;
@@ -74,12 +75,19 @@ impl Centroids8 {
 
     /// The query as bytes with 128 added, filled up to whole groups of four; returns its scale.
     fn quantise(&self, q: &[f32], room: &mut Vec<u8>) -> f32 {
-        let max = q.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-        let scale = max / 127.0;
-        let inverse = if scale > 0.0 && scale.is_finite() { 1.0 / scale } else { 0.0 };
         room.clear();
-        room.extend(q.iter().map(|x| ((x * inverse).round().clamp(-127.0, 127.0) + 128.0) as u8));
-        room.resize(self.dim.next_multiple_of(4), 128);
+        room.resize(self.dim.next_multiple_of(4), 0);
+        let kernels = kernels();
+        // SAFETY: there is a byte for each dimension; u8 and i8 are laid out alike.
+        let scale = unsafe {
+            let [max, ..] = (kernels.query_sizes)(q);
+            let scale = max / 127.0;
+            let bytes = std::slice::from_raw_parts_mut(room.as_mut_ptr().cast::<i8>(), room.len());
+            (kernels.query_bytes)(q, inverse(scale), bytes);
+            scale
+        };
+        // Turning the sign bit of an i8 adds 128 and makes it a u8.
+        room.iter_mut().for_each(|byte| *byte ^= 0x80);
         scale
     }
 }

@@ -134,11 +134,11 @@ fn best_scale(width: Width, r: &[f32], norm_squared: f32) -> f32 {
     if width == Width::ONE || !first.is_finite() {
         return 1.0;
     }
+    let scales = TRIALS.map(|trial| first * trial);
+    // SAFETY: any residual will do.
+    let found = unsafe { (kernels().trials)(width, r, scales) };
     let mut best = (first, f32::MIN);
-    for trial in TRIALS {
-        let scale = first * trial;
-        // SAFETY: any residual will do.
-        let (along, length) = unsafe { (kernels().trial)(width, r, scale) };
+    for ((along, length), scale) in found.into_iter().zip(scales) {
         let cosine = along / length.sqrt();
         if cosine > best.1 {
             best = (scale, cosine);
@@ -148,6 +148,7 @@ fn best_scale(width: Width, r: &[f32], norm_squared: f32) -> f32 {
 }
 
 /// Packs levels, one byte a dimension, to a code.
+#[inline(always)]
 pub(crate) fn pack(width: Width, levels: &[u8], code: &mut [u8]) {
     code.fill(0);
     if width == Width::ONE {

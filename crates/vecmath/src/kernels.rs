@@ -46,12 +46,14 @@ pub(crate) struct Kernels {
     /// One round of the structured rotation: row, signs, front, round.
     pub mix: unsafe fn(&mut [f32], &[f32], usize, usize),
     // Codes.
-    /// `<r, value>` and `|value|^2` of the levels at a scale.
-    pub trial: unsafe fn(Width, r: &[f32], scale: f32) -> (f32, f32),
+    /// `<r, value>` and `|value|^2` of the levels at each of six scales.
+    pub trials: unsafe fn(Width, r: &[f32], scales: [f32; 6]) -> [(f32, f32); 6],
     /// Levels at a scale, with `<r, value>`, `|value|^2` and `<centre, value>`.
     pub quantise: unsafe fn(Width, r: &[f32], centre: &[f32], scale: f32, levels: &mut [u8]) -> [f32; 3],
     pub pack: unsafe fn(Width, levels: &[u8], code: &mut [u8]),
     // Queries and codes.
+    /// The largest magnitude, the largest sum of magnitudes of four dimensions, and the sum of all.
+    pub query_sizes: unsafe fn(&[f32]) -> [f32; 3],
     /// Fills `bytes` of the query from (rotated, 1 / scale); returns their sum.
     pub query_bytes: unsafe fn(&[f32], f32, &mut [i8]) -> i32,
     /// Fills the byte tables from (rotated, 1 / step).

@@ -66,34 +66,20 @@ impl QueryCodes {
     /// Takes a rotated query.
     pub fn prepare(&mut self, rotated: &[f32]) {
         assert_eq!(rotated.len(), self.dim, "query of another dimension");
-        let max = rotated.iter().fold(0.0f32, |max, x| max.max(x.abs()));
-        self.scale = max / 127.0;
-        let inverse = if self.scale > 0.0 && self.scale.is_finite() { 1.0 / self.scale } else { 0.0 };
-        // SAFETY: there is a byte for each dimension.
-        self.sum = unsafe { (kernels().query_bytes)(rotated, inverse, &mut self.bytes) };
+        let kernels = kernels();
+        // SAFETY: there is a byte for each dimension, and a table for each four.
+        unsafe {
+            let [max, widest, sum] = (kernels.query_sizes)(rotated);
+            self.scale = max / 127.0;
+            self.sum = (kernels.query_bytes)(rotated, inverse(self.scale), &mut self.bytes);
+            // The lowest entry of a table, all its negative dimensions, becomes 0.
+            self.table_step = widest / ENTRY_MAX;
+            self.table_base = -0.5 * sum;
+            (kernels.query_tables)(rotated, inverse(self.table_step), &mut self.tables);
+        }
         for (start, bits) in self.plane_starts.into_iter().zip([4, 2, 1]) {
             arrange(&self.bytes, self.dim, bits, &mut self.planes[start..]);
         }
-        self.prepare_tables(rotated);
-    }
-
-    fn prepare_tables(&mut self, rotated: &[f32]) {
-        let (mut widest, mut base) = (0.0f32, 0.0);
-        for group in rotated.chunks(4) {
-            let (mut width, mut lowest) = (0.0, 0.0);
-            for x in group {
-                width += x.abs();
-                lowest += x.min(0.0);
-                base -= 0.5 * x;
-            }
-            widest = widest.max(width);
-            base += lowest;
-        }
-        self.table_step = widest / ENTRY_MAX;
-        self.table_base = base;
-        let inverse = if self.table_step > 0.0 && self.table_step.is_finite() { 1.0 / self.table_step } else { 0.0 };
-        // SAFETY: there are 16 entries for each group.
-        unsafe { (kernels().query_tables)(rotated, inverse, &mut self.tables) };
     }
 
     /// The query's bytes as the kernel of a plane of so many bits (4, 2, 1) reads them.
@@ -170,6 +156,11 @@ impl QueryCodes {
     }
 }
 
+/// Steps of a unit; none if there is nothing to measure.
+pub(crate) fn inverse(step: f32) -> f32 {
+    if step >= f32::MIN_POSITIVE && step.is_finite() { 1.0 / step } else { 0.0 }
+}
+
 /// Copies that the last bytes of a plane are read as, if `left` bytes are left of it: 1, 2 or 4.
 fn copies(left: usize) -> usize {
     match left {
@@ -186,15 +177,25 @@ fn arrange(bytes: &[i8], dim: usize, bits: u32, out: &mut [i8]) -> usize {
     let (mut from, mut to) = (0, 0);
     while from < n {
         let copies = copies(n - from);
-        let piece = 64 / copies;
+        let mut from_slice = from;
         for slice in 0..slices {
-            let source = &bytes[slice * n + from..][..piece];
-            out[to + slice * piece..][..piece].copy_from_slice(source);
+            // Three sizes known to the compiler: no call for each few bytes.
+            match copies {
+                4 => copy::<16>(bytes, from_slice, out, to + slice * 16),
+                2 => copy::<32>(bytes, from_slice, out, to + slice * 32),
+                _ => copy::<64>(bytes, from_slice, out, to + slice * 64),
+            }
+            from_slice += n;
         }
         to += slices.div_ceil(copies) * 64;
-        from += piece;
+        from += 64 / copies;
     }
     to
+}
+
+#[inline(always)]
+fn copy<const N: usize>(source: &[i8], from: usize, target: &mut [i8], to: usize) {
+    target[to..to + N].copy_from_slice(&source[from..from + N]);
 }
 
 /// Where the planes of 4, 2 and 1 bits start, and where the last one ends.

@@ -7,25 +7,39 @@
 
 use crate::kernels::kernels;
 
+/// Candidates that are sorted on the stack; more of them (many equal scores) take the slow way.
+const ROOM: usize = 512;
+
 /// Puts the indices of the `n` largest scores into `out`, best first; of equal scores the lower index. Scores that
 /// are not a number count as the worst. `out` holds fewer than `n` only if there are fewer scores.
 pub fn select_best(scores: &[f32], n: usize, out: &mut Vec<u32>) {
     out.clear();
-    let order = |a: &u32, b: &u32| key(scores[*b as usize]).total_cmp(&key(scores[*a as usize])).then(a.cmp(b));
-    if !floor(scores, n).is_some_and(|floor| {
+    if let Some(floor) = floor(scores, n) {
         // SAFETY: any scores and floor will do.
         unsafe { (kernels().at_least)(scores, floor, out) };
-        true
-    }) {
+    } else {
         out.extend(0..scores.len() as u32);
     }
+    if out.len() <= ROOM {
+        // Ascending keys: descending scores, then ascending indices.
+        let mut keys = [0u64; ROOM];
+        let keys = &mut keys[..out.len()];
+        for (key, at) in keys.iter_mut().zip(out.iter()) {
+            *key = u64::from(!ordered(scores[*at as usize])) << 32 | u64::from(*at);
+        }
+        keys.sort_unstable();
+        out.truncate(n);
+        out.iter_mut().zip(keys).for_each(|(at, key)| *at = *key as u32);
+        return;
+    }
+    let order = |at: &u32| u64::from(!ordered(scores[*at as usize])) << 32 | u64::from(*at);
     if n < out.len() {
         if n > 0 {
-            out.select_nth_unstable_by(n - 1, order);
+            out.select_nth_unstable_by_key(n - 1, order);
         }
         out.truncate(n);
     }
-    out.sort_unstable_by(order);
+    out.sort_unstable_by_key(order);
 }
 
 /// A score that at least `n` scores reach, where looking for one pays.
@@ -36,12 +50,22 @@ fn floor(scores: &[f32], n: usize) -> Option<f32> {
     let mut best = [0.0; 256];
     // SAFETY: any scores will do.
     let groups = unsafe { (kernels().group_best)(scores, &mut best) };
-    let (_, floor, _) = best[..groups].select_nth_unstable_by(n - 1, |a, b| b.total_cmp(a));
-    (*floor > f32::NEG_INFINITY).then_some(*floor)
+    let mut keys = best.map(ordered);
+    let (_, floor, _) = keys[..groups].select_nth_unstable_by(n - 1, |a, b| b.cmp(a));
+    let floor = from_ordered(*floor);
+    (floor > f32::NEG_INFINITY).then_some(floor)
 }
 
-/// A score with one kind of zero and of not-a-number.
-#[inline]
-fn key(score: f32) -> f32 {
-    if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 }
+/// An integer that sorts as the score does; what is not a number sorts as minus infinity, and -0 as 0.
+#[inline(always)]
+fn ordered(score: f32) -> u32 {
+    let score = if score.is_nan() { f32::NEG_INFINITY } else { score + 0.0 };
+    let bits = score.to_bits();
+    if bits >> 31 == 1 { !bits } else { bits | 1 << 31 }
+}
+
+/// The score of an integer made by [`ordered`].
+#[inline(always)]
+fn from_ordered(bits: u32) -> f32 {
+    f32::from_bits(if bits >> 31 == 1 { bits & !(1 << 31) } else { !bits })
 }

@@ -22,9 +22,10 @@ pub(crate) static TABLE: Kernels = Kernels {
     assign,
     scores,
     mix,
-    trial,
+    trials,
     quantise,
     pack: codes::pack,
+    query_sizes,
     query_bytes,
     query_tables,
     dots,
@@ -126,7 +127,16 @@ pub(super) fn mix(row: &mut [f32], signs: &[f32], front: usize, round: usize) {
 
 /// The orthonormal Walsh-Hadamard transform; the length is a power of two.
 fn hadamard(x: &mut [f32]) {
-    let mut half = 1;
+    steps(x, 1);
+    let scale = 1.0 / (x.len() as f32).sqrt();
+    for value in x {
+        *value *= scale;
+    }
+}
+
+/// The steps of the transform over distances from `half` up.
+#[inline(always)]
+pub(super) fn steps(x: &mut [f32], mut half: usize) {
     while half < x.len() {
         for pair in x.chunks_exact_mut(half * 2) {
             let (low, high) = pair.split_at_mut(half);
@@ -135,10 +145,6 @@ fn hadamard(x: &mut [f32]) {
             }
         }
         half *= 2;
-    }
-    let scale = 1.0 / (x.len() as f32).sqrt();
-    for value in x {
-        *value *= scale;
     }
 }
 
@@ -159,14 +165,16 @@ fn level_of(width: Width, x: f32, scale: f32) -> u8 {
     ((x * scale).floor().clamp(-half, half - 1.0) + half) as u8
 }
 
-fn trial(width: Width, r: &[f32], scale: f32) -> (f32, f32) {
-    let (mut along, mut length) = (0.0f64, 0.0f64);
-    for x in r {
-        let value = f32::from(level_of(width, *x, scale)) + width.offset();
-        along += f64::from(x * value);
-        length += f64::from(value * value);
-    }
-    (along as f32, length as f32)
+fn trials(width: Width, r: &[f32], scales: [f32; 6]) -> [(f32, f32); 6] {
+    scales.map(|scale| {
+        let (mut along, mut length) = (0.0f64, 0.0f64);
+        for x in r {
+            let value = f32::from(level_of(width, *x, scale)) + width.offset();
+            along += f64::from(x * value);
+            length += f64::from(value * value);
+        }
+        (along as f32, length as f32)
+    })
 }
 
 fn quantise(width: Width, r: &[f32], centre: &[f32], scale: f32, levels: &mut [u8]) -> [f32; 3] {
@@ -181,6 +189,20 @@ fn quantise(width: Width, r: &[f32], centre: &[f32], scale: f32, levels: &mut [u
     sums.map(|sum| sum as f32)
 }
 
+fn query_sizes(rotated: &[f32]) -> [f32; 3] {
+    let (mut max, mut widest, mut sum) = (0.0f32, 0.0f32, 0.0f32);
+    for group in rotated.chunks(4) {
+        let mut x = [0.0f32; 4];
+        x.iter_mut().zip(group).for_each(|(x, value)| *x = value.abs());
+        max = max.max(x[0]).max(x[1]).max(x[2]).max(x[3]);
+        // In this order, so that every level finds the same.
+        let wide = (x[0] + x[1]) + (x[2] + x[3]);
+        widest = widest.max(wide);
+        sum += wide;
+    }
+    [max, widest, sum]
+}
+
 fn query_bytes(rotated: &[f32], inverse: f32, bytes: &mut [i8]) -> i32 {
     let mut sum = 0;
     for (byte, x) in bytes.iter_mut().zip(rotated) {
@@ -190,7 +212,8 @@ fn query_bytes(rotated: &[f32], inverse: f32, bytes: &mut [i8]) -> i32 {
     sum
 }
 
-fn query_tables(rotated: &[f32], inverse: f32, tables: &mut [u8]) {
+#[inline(always)]
+pub(super) fn query_tables(rotated: &[f32], inverse: f32, tables: &mut [u8]) {
     for (table, group) in tables.chunks_exact_mut(16).zip(rotated.chunks(4)) {
         let lowest: f32 = group.iter().map(|x| x.min(0.0)).sum();
         for (mask, entry) in table.iter_mut().enumerate() {
@@ -277,11 +300,12 @@ fn at_least(scores: &[f32], floor: f32, out: &mut Vec<u32>) {
     }
 }
 
-fn group_best(scores: &[f32], best: &mut [f32; 256]) -> usize {
+#[inline(always)]
+pub(super) fn group_best(scores: &[f32], best: &mut [f32; 256]) -> usize {
     best.fill(f32::NEG_INFINITY);
-    for (at, score) in scores.iter().enumerate() {
-        if *score > best[at % 256] {
-            best[at % 256] = *score;
+    for scores in scores.chunks(256) {
+        for (score, best) in scores.iter().zip(best.iter_mut()) {
+            *best = if *score > *best { *score } else { *best };
         }
     }
     scores.len().min(256)

@@ -24,18 +24,24 @@ fn half_of(width: Width) -> __m512 {
 /// # Safety
 /// The instructions are there.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-pub(in super::super) unsafe fn trial(width: Width, r: &[f32], scale: f32) -> (f32, f32) {
-    let (half, scale) = (half_of(width), _mm512_set1_ps(scale));
-    let (mut along, mut length) = (_mm512_setzero_ps(), _mm512_setzero_ps());
+pub(in super::super) unsafe fn trials(width: Width, r: &[f32], scales: [f32; 6]) -> [(f32, f32); 6] {
+    let half = half_of(width);
+    let mut sums = [(_mm512_setzero_ps(), _mm512_setzero_ps()); 6];
     for at in (0..r.len()).step_by(16) {
         let mask = low16(r.len() - at);
         // SAFETY: the mask ends with the slice.
         let x = unsafe { _mm512_maskz_loadu_ps(mask, r.as_ptr().add(at)) };
-        let value = _mm512_maskz_add_ps(mask, step_of(x, scale, half), _mm512_set1_ps(0.5));
-        along = _mm512_fmadd_ps(x, value, along);
-        length = _mm512_fmadd_ps(value, value, length);
+        for ((along, length), scale) in sums.iter_mut().zip(scales) {
+            let value = _mm512_maskz_add_ps(mask, step_of(x, _mm512_set1_ps(scale), half), _mm512_set1_ps(0.5));
+            *along = _mm512_fmadd_ps(x, value, *along);
+            *length = _mm512_fmadd_ps(value, value, *length);
+        }
     }
-    (_mm512_reduce_add_ps(along), _mm512_reduce_add_ps(length))
+    let mut found = [(0.0, 0.0); 6];
+    for (found, (along, length)) in found.iter_mut().zip(sums) {
+        *found = (_mm512_reduce_add_ps(along), _mm512_reduce_add_ps(length));
+    }
+    found
 }
 
 /// # Safety
@@ -65,7 +71,7 @@ pub(in super::super) unsafe fn quantise(
             sums[2] = _mm512_fmadd_ps(c, value, sums[2]);
         }
     }
-    sums.map(|sum| _mm512_reduce_add_ps(sum))
+    [_mm512_reduce_add_ps(sums[0]), _mm512_reduce_add_ps(sums[1]), _mm512_reduce_add_ps(sums[2])]
 }
 
 /// # Safety
@@ -106,6 +112,24 @@ pub(in super::super) unsafe fn pack(width: Width, levels: &[u8], code: &mut [u8]
         // SAFETY: the planes fill the code.
         to = unsafe { to.add(n) };
     }
+}
+
+/// # Safety
+/// The instructions are there.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+pub(in super::super) unsafe fn query_sizes(rotated: &[f32]) -> [f32; 3] {
+    let (mut max, mut widest, mut sum) = (_mm512_setzero_ps(), _mm512_setzero_ps(), _mm512_setzero_ps());
+    for at in (0..rotated.len()).step_by(16) {
+        let mask = low16(rotated.len() - at);
+        // SAFETY: the mask ends with the slice.
+        let x = unsafe { _mm512_abs_ps(_mm512_maskz_loadu_ps(mask, rotated.as_ptr().add(at))) };
+        max = _mm512_max_ps(x, max);
+        let two = _mm512_add_ps(x, _mm512_permute_ps::<0b10_11_00_01>(x));
+        let four = _mm512_add_ps(two, _mm512_permute_ps::<0b01_00_11_10>(two));
+        widest = _mm512_max_ps(four, widest);
+        sum = _mm512_add_ps(sum, four);
+    }
+    [_mm512_reduce_max_ps(max), _mm512_reduce_max_ps(widest), _mm512_reduce_add_ps(sum) * 0.25]
 }
 
 /// # Safety

@@ -9,11 +9,12 @@
 use super::{low16, low64};
 use crate::centroids::{Centroids8, HEAD, LANES};
 use crate::codes::{Width, code_bytes, plane_bytes};
+use crate::kernels::avx2::fetch;
 use crate::query::QueryCodes;
 use std::arch::x86_64::*;
 
 /// Codes that are fetched ahead of the one at work.
-const AHEAD: usize = 8;
+const AHEAD: usize = 12;
 
 /// # Safety
 /// All codes lie inside the slice; `which` and `sums` are of one length.
@@ -26,139 +27,205 @@ pub(in super::super) unsafe fn dots(
     which: &[u32],
     sums: &mut [i32],
 ) {
-    let bytes = code_bytes(width, query.dim());
-    let code = |at: usize| codes.as_ptr().wrapping_add(which[at] as usize * stride);
-    for at in 0..which.len().min(AHEAD) {
-        fetch(code(at), bytes);
+    let (codes, bytes) = (codes.as_ptr(), code_bytes(width, query.dim()));
+    // SAFETY: passed on.
+    unsafe {
+        match width.bits() {
+            1 => run::<1>(query, codes, bytes, stride, which, sums),
+            2 => run::<2>(query, codes, bytes, stride, which, sums),
+            3 => run::<3>(query, codes, bytes, stride, which, sums),
+            4 => run::<4>(query, codes, bytes, stride, which, sums),
+            5 => run::<5>(query, codes, bytes, stride, which, sums),
+            6 => run::<6>(query, codes, bytes, stride, which, sums),
+            7 => run::<7>(query, codes, bytes, stride, which, sums),
+            _ => run::<8>(query, codes, bytes, stride, which, sums),
+        }
     }
-    let mut at = 0;
+}
+
+/// Four codes at a time, each of `B` bits a dimension.
+///
+/// # Safety
+/// As for [`dots`].
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+unsafe fn run<const B: u32>(
+    query: &QueryCodes,
+    codes: *const u8,
+    bytes: usize,
+    stride: usize,
+    which: &[u32],
+    sums: &mut [i32],
+) {
+    for at in which.iter().take(AHEAD) {
+        fetch(codes, *at, stride, bytes);
+    }
+    let (fours, rest) = which.as_chunks::<4>();
+    let (sums, sums_rest) = sums.as_chunks_mut::<4>();
     // SAFETY: the pointers are those of codes inside the slice.
     unsafe {
-        while at + 4 <= which.len() {
-            for ahead in at + AHEAD..(at + AHEAD + 4).min(which.len()) {
-                fetch(code(ahead), bytes);
+        for (at, (four, sums)) in fours.iter().zip(sums).enumerate() {
+            for ahead in which.iter().skip(at * 4 + AHEAD).take(4) {
+                fetch(codes, *ahead, stride, bytes);
             }
-            let found = code_sums(query, width, [code(at), code(at + 1), code(at + 2), code(at + 3)]);
-            _mm_storeu_si128(sums.as_mut_ptr().add(at).cast(), sum4(found));
-            at += 4;
+            let mut places = [codes; 4];
+            for (place, at) in places.iter_mut().zip(four) {
+                *place = codes.add(*at as usize * stride);
+            }
+            let found = code_sums::<B, 4>(query, places);
+            _mm_storeu_si128(sums.as_mut_ptr().cast(), sum4(found));
         }
-        while at < which.len() {
-            sums[at] = _mm512_reduce_add_epi32(code_sums(query, width, [code(at)])[0]);
-            at += 1;
+        for (one, sum) in rest.iter().zip(sums_rest) {
+            *sum = _mm512_reduce_add_epi32(code_sums::<B, 1>(query, [codes.add(*one as usize * stride)])[0]);
         }
     }
 }
 
-/// Asks for all lines of a code.
-#[inline(always)]
-fn fetch(code: *const u8, bytes: usize) {
-    for line in (0..bytes).step_by(64) {
-        // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(code.wrapping_add(line).cast()) };
-    }
-    // SAFETY: as above. The last byte may lie on one more line.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(code.wrapping_add(bytes - 1).cast()) };
-}
-
+/// The sums of `N` codes, each as 16 parts. Like all below it, always inlined: its registers stay registers, and its
+/// instructions are those of the caller.
+///
 /// # Safety
-/// `codes` are codes of this width and the query's dimension.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn code_sums<const N: usize>(query: &QueryCodes, width: Width, codes: [*const u8; N]) -> [__m512i; N] {
+/// `codes` are codes of `B` bits and the query's dimension, and the caller has the instructions.
+#[inline(always)]
+unsafe fn code_sums<const B: u32, const N: usize>(query: &QueryCodes, codes: [*const u8; N]) -> [__m512i; N] {
     let dim = query.dim();
-    let none = [_mm512_setzero_si512(); N];
     // SAFETY: each plane starts where the one before it ends.
     unsafe {
-        let after = |bits| codes.map(|code| code.add(plane_bytes(bits, dim)));
-        match width.bits() {
-            1 => sign_sums(query, codes),
-            2 => plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, none),
+        let mut sums = [_mm512_setzero_si512(); N];
+        match B {
+            1 => sign_sums(query, codes, &mut sums),
+            2 => plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, &mut sums),
             3 => {
-                let high = plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, none);
-                let high = high.map(|sum| _mm512_slli_epi32::<1>(sum));
-                plane::<1, N>(query.plane(1), plane_bytes(1, dim), after(2), high)
+                plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, &mut sums);
+                raise::<1, N>(&mut sums);
+                plane::<1, N>(query.plane(1), plane_bytes(1, dim), after(codes, plane_bytes(2, dim)), &mut sums);
             }
-            bits => {
-                let high = plane::<4, N>(query.plane(4), plane_bytes(4, dim), codes, none);
-                match bits {
-                    4 => high,
-                    5 => {
-                        let high = high.map(|sum| _mm512_slli_epi32::<1>(sum));
-                        plane::<1, N>(query.plane(1), plane_bytes(1, dim), after(4), high)
-                    }
-                    6 | 7 => {
-                        let high = high.map(|sum| _mm512_slli_epi32::<2>(sum));
-                        let high = plane::<2, N>(query.plane(2), plane_bytes(2, dim), after(4), high);
-                        if bits == 6 {
-                            return high;
-                        }
-                        let high = high.map(|sum| _mm512_slli_epi32::<1>(sum));
-                        let codes = after(4).map(|code| code.add(plane_bytes(2, dim)));
-                        plane::<1, N>(query.plane(1), plane_bytes(1, dim), codes, high)
-                    }
-                    _ => {
-                        let high = high.map(|sum| _mm512_slli_epi32::<4>(sum));
-                        plane::<4, N>(query.plane(4), plane_bytes(4, dim), after(4), high)
-                    }
+            _ => {
+                plane::<4, N>(query.plane(4), plane_bytes(4, dim), codes, &mut sums);
+                let mut codes = after(codes, plane_bytes(4, dim));
+                if B == 8 {
+                    raise::<4, N>(&mut sums);
+                    plane::<4, N>(query.plane(4), plane_bytes(4, dim), codes, &mut sums);
+                }
+                if B == 6 || B == 7 {
+                    raise::<2, N>(&mut sums);
+                    plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, &mut sums);
+                    codes = after(codes, plane_bytes(2, dim));
+                }
+                if B == 5 || B == 7 {
+                    raise::<1, N>(&mut sums);
+                    plane::<1, N>(query.plane(1), plane_bytes(1, dim), codes, &mut sums);
                 }
             }
         }
+        sums
+    }
+}
+
+#[inline(always)]
+fn after<const N: usize>(mut codes: [*const u8; N], bytes: usize) -> [*const u8; N] {
+    for code in &mut codes {
+        *code = code.wrapping_add(bytes);
+    }
+    codes
+}
+
+/// Makes room below for a plane of `P` bits.
+///
+/// # Safety
+/// The caller has the instructions.
+#[inline(always)]
+unsafe fn raise<const P: u32, const N: usize>(sums: &mut [__m512i; N]) {
+    for sum in sums {
+        // SAFETY: as said.
+        *sum = unsafe { _mm512_slli_epi32::<P>(*sum) };
     }
 }
 
 /// Adds one plane of `P` bits of each code.
 ///
 /// # Safety
-/// A plane of `n` bytes starts at each of `codes`, and `q` is the query laid out for it.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn plane<const P: u32, const N: usize>(
-    q: *const i8,
-    n: usize,
-    codes: [*const u8; N],
-    mut sums: [__m512i; N],
-) -> [__m512i; N] {
-    let low_bits = _mm512_set1_epi8((1i8 << P) - 1);
+/// A plane of `n` bytes starts at each of `codes`, `q` is the query laid out for it, and the caller has the
+/// instructions.
+#[inline(always)]
+unsafe fn plane<const P: u32, const N: usize>(q: *const i8, n: usize, codes: [*const u8; N], sums: &mut [__m512i; N]) {
     let mut q = q.cast::<__m512i>();
     let mut at = 0;
     // SAFETY: loads of codes end with the plane; the query has a register for each step (see `QueryCodes::arrange`).
     unsafe {
-        while n - at > 32 {
-            let mask = low64(n - at);
-            let mut x = codes.map(|code| _mm512_maskz_loadu_epi8(mask, code.add(at).cast()));
-            for _ in 0..8 / P {
-                let bytes = _mm512_loadu_si512(q);
-                q = q.add(1);
-                for (x, sum) in x.iter_mut().zip(&mut sums) {
-                    *sum = _mm512_dpbusd_epi32(*sum, _mm512_and_si512(*x, low_bits), bytes);
-                    *x = _mm512_srli_epi16::<P>(*x);
-                }
+        let mut x = [_mm512_setzero_si512(); N];
+        while at + 64 <= n {
+            for (x, code) in x.iter_mut().zip(codes) {
+                *x = _mm512_loadu_si512(code.add(at).cast());
             }
+            registers::<P, N>(q, x, sums);
+            q = q.add(8 / P as usize);
             at += 64;
-            if at >= n {
-                return sums;
-            }
+        }
+        if at == n {
+            return;
         }
         let mask = low64(n - at);
-        let (steps, shift, wide, x) = if n - at > 16 {
-            let x = codes.map(|code| _mm512_broadcast_i64x4(_mm256_maskz_loadu_epi8(mask as u32, code.add(at).cast())));
-            (4 / P, const { shifts(2, P) }, 2 * P, x)
+        if n - at > 32 {
+            for (x, code) in x.iter_mut().zip(codes) {
+                *x = _mm512_maskz_loadu_epi8(mask, code.add(at).cast());
+            }
+            registers::<P, N>(q, x, sums);
+        } else if n - at > 16 {
+            for (x, code) in x.iter_mut().zip(codes) {
+                *x = _mm512_broadcast_i64x4(_mm256_maskz_loadu_epi8(mask as u32, code.add(at).cast()));
+            }
+            copies::<P, 2, N>(q, x, sums);
         } else {
-            let x = codes.map(|code| _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(mask as u16, code.add(at).cast())));
-            (2u32.div_ceil(P), const { shifts(4, P) }, 4 * P, x)
-        };
-        let mut shift = _mm512_loadu_si512(shift.as_ptr().cast());
-        for _ in 0..steps {
-            let bytes = _mm512_loadu_si512(q);
-            q = q.add(1);
-            for (x, sum) in x.iter().zip(&mut sums) {
+            for (x, code) in x.iter_mut().zip(codes) {
+                *x = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(mask as u16, code.add(at).cast()));
+            }
+            copies::<P, 4, N>(q, x, sums);
+        }
+    }
+}
+
+/// Adds 64 bytes of a plane of each code, shift by shift.
+///
+/// # Safety
+/// `q` has a register for each shift, and the caller has the instructions.
+#[inline(always)]
+unsafe fn registers<const P: u32, const N: usize>(q: *const __m512i, mut x: [__m512i; N], sums: &mut [__m512i; N]) {
+    // SAFETY: as said.
+    unsafe {
+        let low_bits = _mm512_set1_epi8((1i8 << P) - 1);
+        for shift in 0..8 / P as usize {
+            let bytes = _mm512_loadu_si512(q.add(shift));
+            for (x, sum) in x.iter_mut().zip(sums.iter_mut()) {
+                *sum = _mm512_dpbusd_epi32(*sum, _mm512_and_si512(*x, low_bits), bytes);
+                *x = _mm512_srli_epi16::<P>(*x);
+            }
+        }
+    }
+}
+
+/// Adds the last bytes of a plane, of which each register holds `C` copies: `C` shifts at a time.
+///
+/// # Safety
+/// As for [`registers`].
+#[inline(always)]
+unsafe fn copies<const P: u32, const C: usize, const N: usize>(
+    q: *const __m512i,
+    x: [__m512i; N],
+    sums: &mut [__m512i; N],
+) {
+    // SAFETY: as said.
+    unsafe {
+        let low_bits = _mm512_set1_epi8((1i8 << P) - 1);
+        let mut shift = _mm512_loadu_si512(const { shifts(C, P) }.as_ptr().cast());
+        for step in 0..(8 / P as usize).div_ceil(C) {
+            let bytes = _mm512_loadu_si512(q.add(step));
+            for (x, sum) in x.iter().zip(sums.iter_mut()) {
                 let levels = _mm512_and_si512(_mm512_srlv_epi16(*x, shift), low_bits);
                 *sum = _mm512_dpbusd_epi32(*sum, levels, bytes);
             }
-            shift = _mm512_add_epi16(shift, _mm512_set1_epi16(wide as i16));
+            shift = _mm512_add_epi16(shift, _mm512_set1_epi16((C as u32 * P) as i16));
         }
     }
-    sums
 }
 
 /// For each word of a register of `copies` copies: copy number times `bits`.
@@ -175,25 +242,23 @@ const fn shifts(copies: usize, bits: u32) -> [u16; 32] {
 /// Sums over the set bits of codes of width 1, whose bits lie in order.
 ///
 /// # Safety
-/// `codes` are codes of width 1 and the query's dimension.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn sign_sums<const N: usize>(query: &QueryCodes, codes: [*const u8; N]) -> [__m512i; N] {
+/// `codes` are codes of width 1 and the query's dimension, and the caller has the instructions.
+#[inline(always)]
+unsafe fn sign_sums<const N: usize>(query: &QueryCodes, codes: [*const u8; N], sums: &mut [__m512i; N]) {
     let bytes = plane_bytes(1, query.dim());
-    let ones = _mm512_set1_epi8(1);
-    let mut sums = [_mm512_setzero_si512(); N];
     for at in (0..bytes).step_by(8) {
         // SAFETY: the query is readable 64 bytes past its end; loads of codes end with the code.
         unsafe {
+            let ones = _mm512_set1_epi8(1);
             let q = _mm512_loadu_si512(query.bytes.as_ptr().add(at * 8).cast());
-            for (code, sum) in codes.iter().zip(&mut sums) {
-                let bits = _mm_maskz_loadu_epi8(low16(bytes - at) & 0xFF, code.add(at).cast());
+            let mask = low16((bytes - at).min(8));
+            for (code, sum) in codes.iter().zip(sums.iter_mut()) {
+                let bits = _mm_maskz_loadu_epi8(mask, code.add(at).cast());
                 let set = _mm512_maskz_mov_epi8(_mm_cvtsi128_si64(bits) as u64, ones);
                 *sum = _mm512_dpbusd_epi32(*sum, set, q);
             }
         }
     }
-    sums
 }
 
 /// The sums of the lanes of four registers, side by side.

@@ -3,8 +3,9 @@
 //!
 //! ```text
 //!   for each block of 96 rows (stays in the second-level cache)
-//!     for each panel (stays in the first level, if it fits)
-//!       for each tile of 12 rows: 24 sums over all dimensions, then compare with the best so far, lane by lane
+//!     for each panel, for each 128 dimensions of it (stay in the first level)
+//!       for each tile of 12 rows: 24 sums over these dimensions; they rest in `sums` until the next 128
+//!     after the last: compare with the best so far, lane by lane; or write out
 //! ```
 
 use super::low16;
@@ -16,23 +17,32 @@ const TILE: usize = 12;
 /// Rows of a block: a multiple of the tile.
 const BLOCK_ROWS: usize = 8 * TILE;
 
-/// Sums of `R` rows, `dim` apart, against one panel.
+/// Dimensions of a panel that are used up before the next tile of rows.
+const DEPTH: usize = 128;
+
+/// The sums of a block's rows against one panel.
+type Sums = [[Line; 2]; BLOCK_ROWS];
+
+/// Adds `depth` dimensions of `R` rows, `dim` apart, to their sums.
 ///
 /// # Safety
-/// `rows` has `R` rows of `dim`, `lines` and `start` are those of one panel.
+/// `rows` has `R` rows of `depth`, `dim` apart; `lines` are the panel's for these dimensions.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 unsafe fn tile<const R: usize>(
     rows: *const f32,
     dim: usize,
     lines: *const Line,
-    start: *const Line,
-) -> [[__m512; 2]; R] {
+    depth: usize,
+    kept: &mut [[Line; 2]; R],
+) {
     // SAFETY: all reads are inside what the caller vouches for.
     unsafe {
-        let first = [_mm512_load_ps(start.cast()), _mm512_load_ps(start.add(1).cast())];
-        let mut sums = [first; R];
-        for d in 0..dim {
+        let mut sums = [[_mm512_setzero_ps(); 2]; R];
+        for (sum, kept) in sums.iter_mut().zip(kept.iter()) {
+            *sum = [_mm512_load_ps(kept[0].0.as_ptr()), _mm512_load_ps(kept[1].0.as_ptr())];
+        }
+        for d in 0..depth {
             let low = _mm512_load_ps(lines.add(2 * d).cast());
             let high = _mm512_load_ps(lines.add(2 * d + 1).cast());
             for (r, sum) in sums.iter_mut().enumerate() {
@@ -41,85 +51,87 @@ unsafe fn tile<const R: usize>(
                 sum[1] = _mm512_fmadd_ps(x, high, sum[1]);
             }
         }
-        sums
-    }
-}
-
-/// The best of each lane so far, for the rows of a block.
-struct Best {
-    scores: [Line; BLOCK_ROWS],
-    /// Index of the centroid, of each lane.
-    places: [[u32; 16]; BLOCK_ROWS],
-}
-
-/// # Safety
-/// As for [`tile`]; `best` are the `R` entries of the tile's rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn tile_best<const R: usize>(panels: &Panels, panel: usize, rows: *const f32, best: &mut Best, at: usize) {
-    let dim = panels.dim;
-    // SAFETY: a panel has two lines a dimension and two to start from.
-    let sums: [[__m512; 2]; R] =
-        unsafe { tile(rows, dim, panels.lines.as_ptr().add(panel * dim * 2), panels.start.as_ptr().add(panel * 2)) };
-    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    let low = _mm512_add_epi32(lanes, _mm512_set1_epi32((panel * PANEL) as i32));
-    let high = _mm512_add_epi32(low, _mm512_set1_epi32(16));
-    for (r, sum) in sums.into_iter().enumerate() {
-        // SAFETY: entry `at + r` is one of the block's.
-        unsafe {
-            let scores = best.scores.as_mut_ptr().add(at + r).cast::<f32>();
-            let places = best.places.as_mut_ptr().add(at + r).cast::<i32>();
-            let (mut score, mut place) = (_mm512_load_ps(scores), _mm512_loadu_si512(places.cast()));
-            let better = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(sum[0], score);
-            score = _mm512_mask_mov_ps(score, better, sum[0]);
-            place = _mm512_mask_mov_epi32(place, better, low);
-            let better = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(sum[1], score);
-            score = _mm512_mask_mov_ps(score, better, sum[1]);
-            place = _mm512_mask_mov_epi32(place, better, high);
-            _mm512_store_ps(scores, score);
-            _mm512_storeu_si512(places.cast(), place);
+        for (sum, kept) in sums.into_iter().zip(kept) {
+            _mm512_store_ps(kept[0].0.as_mut_ptr(), sum[0]);
+            _mm512_store_ps(kept[1].0.as_mut_ptr(), sum[1]);
         }
     }
+}
+
+/// The sums of up to a block of rows against one panel.
+///
+/// # Safety
+/// `rows` holds `count` rows, at most a block.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn panel_sums(panels: &Panels, panel: usize, rows: *const f32, count: usize, sums: &mut Sums) {
+    let dim = panels.dim;
+    let start = [panels.start[panel * 2], panels.start[panel * 2 + 1]];
+    sums[..count].fill(start);
+    for from in (0..dim).step_by(DEPTH) {
+        let depth = (dim - from).min(DEPTH);
+        let lines = panels.lines[(panel * dim + from) * 2..][..depth * 2].as_ptr();
+        let (tiles, rest) = sums[..count].as_chunks_mut::<TILE>();
+        let (fours, ones) = rest.as_chunks_mut::<4>();
+        // SAFETY: tiles, fours and ones are the block's rows, one after another.
+        unsafe {
+            let mut rows = rows.add(from);
+            for sums in tiles {
+                tile::<TILE>(rows, dim, lines, depth, sums);
+                rows = rows.wrapping_add(TILE * dim);
+            }
+            for sums in fours {
+                tile::<4>(rows, dim, lines, depth, sums);
+                rows = rows.wrapping_add(4 * dim);
+            }
+            for sums in ones.as_chunks_mut::<1>().0 {
+                tile::<1>(rows, dim, lines, depth, sums);
+                rows = rows.wrapping_add(dim);
+            }
+        }
+    }
+}
+
+/// The best of each lane so far, for a row.
+#[derive(Clone, Copy)]
+struct Best {
+    scores: __m512,
+    /// Indices of centroids.
+    places: __m512i,
 }
 
 /// # Safety
 /// `rows` holds `best.len()` rows of the panels' dimension, and `scores` is as long.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 pub(in super::super) unsafe fn assign(panels: &Panels, rows: &[f32], best: &mut [u32], scores: &mut [f32]) {
-    let dim = panels.dim;
-    let mut state = Best { scores: [Line([0.0; 16]); BLOCK_ROWS], places: [[0; 16]; BLOCK_ROWS] };
+    let none = Best { scores: _mm512_set1_ps(f32::NEG_INFINITY), places: _mm512_setzero_si512() };
+    let lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    let mut sums: Sums = [[Line([0.0; 16]); 2]; BLOCK_ROWS];
+    let mut found = [none; BLOCK_ROWS];
     for ((rows, best), scores) in
-        rows.chunks(BLOCK_ROWS * dim).zip(best.chunks_mut(BLOCK_ROWS)).zip(scores.chunks_mut(BLOCK_ROWS))
+        rows.chunks(BLOCK_ROWS * panels.dim).zip(best.chunks_mut(BLOCK_ROWS)).zip(scores.chunks_mut(BLOCK_ROWS))
     {
-        state.scores.fill(Line([f32::NEG_INFINITY; 16]));
-        state.places.fill([0; 16]);
-        let count = best.len();
+        found.fill(none);
+        let found = &mut found[..best.len()];
         for panel in 0..panels.k.div_ceil(PANEL) {
-            let mut at = 0;
-            // SAFETY: every tile ends at or before row `count`.
-            unsafe {
-                while at + TILE <= count {
-                    tile_best::<TILE>(panels, panel, rows.as_ptr().add(at * dim), &mut state, at);
-                    at += TILE;
-                }
-                while at + 4 <= count {
-                    tile_best::<4>(panels, panel, rows.as_ptr().add(at * dim), &mut state, at);
-                    at += 4;
-                }
-                while at < count {
-                    tile_best::<1>(panels, panel, rows.as_ptr().add(at * dim), &mut state, at);
-                    at += 1;
+            // SAFETY: there are as many rows as results.
+            unsafe { panel_sums(panels, panel, rows.as_ptr(), best.len(), &mut sums) };
+            let low = _mm512_add_epi32(lanes, _mm512_set1_epi32((panel * PANEL) as i32));
+            let places = [low, _mm512_add_epi32(low, _mm512_set1_epi32(16))];
+            for (sums, found) in sums.iter().zip(found.iter_mut()) {
+                for (sum, places) in sums.iter().zip(places) {
+                    // SAFETY: a line is a register.
+                    let sum = unsafe { _mm512_load_ps(sum.0.as_ptr()) };
+                    let better = _mm512_cmp_ps_mask::<_CMP_GT_OQ>(sum, found.scores);
+                    found.scores = _mm512_mask_mov_ps(found.scores, better, sum);
+                    found.places = _mm512_mask_mov_epi32(found.places, better, places);
                 }
             }
         }
-        for (r, (best, score)) in best.iter_mut().zip(scores).enumerate() {
-            // SAFETY: both entries are 64 bytes.
-            let (lanes, places) = unsafe {
-                (_mm512_load_ps(state.scores[r].0.as_ptr()), _mm512_loadu_si512(state.places[r].as_ptr().cast()))
-            };
-            *score = _mm512_reduce_max_ps(lanes);
-            let equal = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(lanes, _mm512_set1_ps(*score));
-            *best = _mm512_mask_reduce_min_epu32(equal, places);
+        for ((best, score), found) in best.iter_mut().zip(scores).zip(found) {
+            *score = _mm512_reduce_max_ps(found.scores);
+            let equal = _mm512_cmp_ps_mask::<_CMP_EQ_OQ>(found.scores, _mm512_set1_ps(*score));
+            *best = _mm512_mask_reduce_min_epu32(equal, found.places);
         }
     }
 }
@@ -133,44 +145,17 @@ pub(in super::super) unsafe fn scores(panels: &Panels, rows: &[f32], out: &mut [
         // SAFETY: passed on.
         return unsafe { scores_of_one(panels, rows, out) };
     }
+    let mut sums: Sums = [[Line([0.0; 16]); 2]; BLOCK_ROWS];
     for (rows, out) in rows.chunks(BLOCK_ROWS * dim).zip(out.chunks_mut(BLOCK_ROWS * k)) {
-        let count = out.len() / k;
         for panel in 0..k.div_ceil(PANEL) {
-            let mut at = 0;
-            // SAFETY: every tile ends at or before row `count`.
-            unsafe {
-                while at + TILE <= count {
-                    tile_scores::<TILE>(panels, panel, rows.as_ptr().add(at * dim), &mut out[at * k..]);
-                    at += TILE;
-                }
-                while at + 4 <= count {
-                    tile_scores::<4>(panels, panel, rows.as_ptr().add(at * dim), &mut out[at * k..]);
-                    at += 4;
-                }
-                while at < count {
-                    tile_scores::<1>(panels, panel, rows.as_ptr().add(at * dim), &mut out[at * k..]);
-                    at += 1;
-                }
+            // SAFETY: there are as many rows as rows of results.
+            unsafe { panel_sums(panels, panel, rows.as_ptr(), out.len() / k, &mut sums) };
+            let from = panel * PANEL;
+            for (out, sums) in out.chunks_exact_mut(k).zip(&sums) {
+                let (low, high) = out[from..k.min(from + PANEL)].split_at_mut(16.min(k - from));
+                low.copy_from_slice(&sums[0].0[..low.len()]);
+                high.copy_from_slice(&sums[1].0[..high.len()]);
             }
-        }
-    }
-}
-
-/// # Safety
-/// As for [`tile`]; `out` begins with the scores of the tile's rows.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn tile_scores<const R: usize>(panels: &Panels, panel: usize, rows: *const f32, out: &mut [f32]) {
-    let (dim, k) = (panels.dim, panels.k);
-    // SAFETY: a panel has two lines a dimension and two to start from; the masks end with the row's scores.
-    unsafe {
-        let sums: [[__m512; 2]; R] =
-            tile(rows, dim, panels.lines.as_ptr().add(panel * dim * 2), panels.start.as_ptr().add(panel * 2));
-        let left = k - panel * PANEL;
-        for (r, sum) in sums.into_iter().enumerate() {
-            let to = out.as_mut_ptr().add(r * k + panel * PANEL);
-            _mm512_mask_storeu_ps(to, low16(left), sum[0]);
-            _mm512_mask_storeu_ps(to.wrapping_add(16), low16(left.saturating_sub(16)), sum[1]);
         }
     }
 }
