@@ -92,9 +92,11 @@ class Server:
             joined = f"echo $$ > {shlex.quote(str(self.cgroup.folder))}/cgroup.procs && exec {shlex.join(command)}"
             command = ["/bin/sh", "-c", joined]
         start = time.monotonic()
+        # RAMEKIN_* are options of the server; only those that were asked for reach it.
+        own = {name: value for name, value in os.environ.items() if not name.startswith("RAMEKIN_")}
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **self.environment}
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**own, **self.environment}
             )
         while True:
             if self.process.poll() is not None:

@@ -1,5 +1,6 @@
 """One server in a small budget for the whole run; a fresh collection name for each test."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -49,7 +50,7 @@ def rest(server):
 @pytest.fixture
 def name(request, server):
     """A collection name that is the test's, gone afterwards."""
-    chosen = request.node.name.replace("[", "-").replace("]", "")
+    chosen = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:80]
     yield chosen
     Connection(server.port).ask("DELETE", f"/collections/{chosen}")
 

@@ -72,8 +72,10 @@ def some_operation(rnd: random.Random):
     return change
 
 
-def plain(vector) -> dict:
-    return {name: [round(float(v), 4) for v in values] for name, values in (vector or {}).items()}
+def same_vectors(ours, theirs):
+    assert set(ours or {}) == set(theirs or {})
+    for name in ours or {}:
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-5, atol=1e-6)
 
 
 def same_scores(ours, theirs):
@@ -114,7 +116,7 @@ def compare(client, local, name, rnd):
     assert order == sorted(order)
     for point in ours:
         assert (point.payload or None) == (by_id[point.id].payload or None)
-        assert plain(point.vector) == plain(by_id[point.id].vector)
+        same_vectors(point.vector, by_id[point.id].vector)
     ids = [some_id(rnd) for _ in range(5)]
     assert {p.id for p in client.retrieve(name, ids)} == {p.id for p in local.retrieve(name, ids)}
     for using, params in VECTORS.items():

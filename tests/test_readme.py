@@ -1,5 +1,6 @@
 """The README's commands work as written: its blocks that open with ```sh run, one after the other in one shell."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -20,7 +21,10 @@ def test_the_commands_of_the_readme(tmp_path):
     (tmp_path / "target/release/ramekin").symlink_to(binary())
     script = "\n".join(blocks()).replace("make build\n", "").replace("6333", str(free_port()))
     shell = ["bash", "-c", f"set -euo pipefail; set -m\n{script}"]
-    ended = subprocess.run(shell, cwd=tmp_path, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAMEKIN_")}
+    ended = subprocess.run(
+        shell, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, stdin=subprocess.DEVNULL
+    )
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
