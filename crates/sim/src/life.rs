@@ -48,7 +48,14 @@ impl Life {
         let account = budget.root().child("vectors", "the store");
         let folder = Path::new("/data").to_owned();
         let options = StoreOptions {
-            disk, folder, pages, budget, account, clock: clock.clone(), build_threads: 1, threads: false,
+            disk,
+            folder,
+            pages,
+            budget,
+            account,
+            clock: clock.clone(),
+            build_threads: 1,
+            threads: false,
         };
         let store = Store::open(options)?;
         if store.collections().is_empty() {
@@ -85,7 +92,7 @@ impl Life {
                 Ok(())
             }
             11 | 12 => {
-                self.clock.advance(Duration::from_millis(rng.below(1500)));
+                self.clock.advance(Duration::from_millis(rng.below(3000)));
                 self.store.turn();
                 Ok(())
             }
@@ -97,7 +104,13 @@ impl Life {
 
     fn write(&self, write: Write, model: &mut Model) -> Result<(), End> {
         let (done, answer) = mpsc::sync_channel(1);
-        let handed = self.store.write(NAME, write.clone(), Wait::Visible, Vec::new(), Box::new(move |outcome| _ = done.send(outcome)));
+        let handed = self.store.write(
+            NAME,
+            write.clone(),
+            Wait::Visible,
+            Vec::new(),
+            Box::new(move |outcome| _ = done.send(outcome)),
+        );
         if let Err(error) = handed {
             return Err(error.into());
         }
@@ -126,22 +139,37 @@ impl Life {
         let mut wanted: Vec<f32> = model.live.values().map(product).collect();
         wanted.sort_by(|a, b| b.total_cmp(a));
         let query = Query {
-            target: Target::Vector(vector.clone()), using: String::new(), limit: 5, offset: 0, score_threshold: None,
-            exact: rng.chance(0.5), ef: None, rescore: true, indexed_only: false, parts: Parts::default(),
+            target: Target::Vector(vector.clone()),
+            using: String::new(),
+            limit: 5,
+            offset: 0,
+            score_threshold: None,
+            exact: rng.chance(0.5),
+            ef: None,
+            rescore: true,
+            indexed_only: false,
+            parts: Parts::default(),
         };
-        let Some(found) = self.read(|| self.store.query(NAME, &query).map(|(held, _)| held.value))? else { return Ok(()) };
+        let Some(found) = self.read(|| self.store.query(NAME, &query).map(|(held, _)| held.value))? else {
+            return Ok(());
+        };
         let scores: Vec<f32> = found.iter().map(|scored| scored.score).collect();
-        let right = scores.len() == wanted.len().min(5) && scores.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-3);
+        let right =
+            scores.len() == wanted.len().min(5) && scores.iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-3);
         match right {
             true => Ok(()),
-            false => Err(End::Wrong(format!("a search found {scores:?}, the best are {:?}", &wanted[..wanted.len().min(5)]))),
+            false => {
+                Err(End::Wrong(format!("a search found {scores:?}, the best are {:?}", &wanted[..wanted.len().min(5)])))
+            }
         }
     }
 
     fn get(&self, rng: &mut Rng, plan: &Plan, model: &Model) -> Result<(), End> {
         let ids: Vec<PointId> = (0..1 + rng.below(6)).map(|_| id(rng, plan)).collect();
         let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
-        let Some(found) = self.read(|| self.store.get(NAME, &ids, &parts).map(|held| held.value))? else { return Ok(()) };
+        let Some(found) = self.read(|| self.store.get(NAME, &ids, &parts).map(|held| held.value))? else {
+            return Ok(());
+        };
         let found: Vec<_> = found.into_iter().map(model::of_record).collect();
         let wanted: Vec<_> = ids.iter().filter_map(|id| Some((*id, model.live.get(id)?.clone()))).collect();
         if found == wanted { Ok(()) } else { Err(End::Wrong(format!("get found {found:?}, wanted {wanted:?}"))) }
@@ -175,8 +203,12 @@ impl Life {
 fn config() -> CollectionConfig {
     let vector = VectorConfig { dim: DIM, metric: MetricName::Dot, echo: None };
     CollectionConfig {
-        vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]), full_scan_threshold_kib: 10_000,
-        deleted_threshold: 0.2, vacuum_min_vectors: 50, recall: 0.95, echo: BTreeMap::new(),
+        vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
+        full_scan_threshold_kib: 10_000,
+        deleted_threshold: 0.2,
+        vacuum_min_vectors: 50,
+        recall: 0.95,
+        echo: BTreeMap::new(),
     }
 }
 

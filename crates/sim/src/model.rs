@@ -49,9 +49,9 @@ impl Model {
     pub fn settle(&mut self, found: Points, damaged: bool) -> Result<(), String> {
         let unsure = self.unsure();
         let shortest = if damaged { 0 } else { self.writes.len() };
-        let allowed = (shortest..=self.writes.len()).rev().any(|end| {
-            (0..1u32 << unsure).any(|chosen| self.state(&self.writes[..end], chosen) == found)
-        });
+        let allowed = (shortest..=self.writes.len())
+            .rev()
+            .any(|end| (0..1u32 << unsure).any(|chosen| self.state(&self.writes[..end], chosen) == found));
         if !allowed {
             return Err(difference(&self.live, &found));
         }

@@ -54,7 +54,14 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
     Ok(Outcome { counts: disk.counts(), trouble: plan.trouble, steps, refused })
 }
 
-fn live(disk: &Arc<SimDisk>, plan: &Plan, rng: &mut Rng, model: &mut Model, steps: &mut u64, damaged: bool) -> Result<(), End> {
+fn live(
+    disk: &Arc<SimDisk>,
+    plan: &Plan,
+    rng: &mut Rng,
+    model: &mut Model,
+    steps: &mut u64,
+    damaged: bool,
+) -> Result<(), End> {
     let life = Life::begin(disk, plan)?;
     model.settle(life.contents()?, damaged).map_err(End::Wrong)?;
     for _ in 0..plan.steps {
@@ -69,7 +76,10 @@ fn bytes(disk: &SimDisk) -> u64 {
     fn below(disk: &SimDisk, folder: &std::path::Path) -> u64 {
         use ramekin_disk::Disk;
         let entries = disk.list(folder).unwrap_or_default();
-        entries.iter().map(|entry| if entry.folder { below(disk, &folder.join(&entry.name)) } else { entry.bytes }).sum()
+        entries
+            .iter()
+            .map(|entry| if entry.folder { below(disk, &folder.join(&entry.name)) } else { entry.bytes })
+            .sum()
     }
     below(disk, std::path::Path::new("/data"))
 }

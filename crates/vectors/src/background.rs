@@ -30,7 +30,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Without a write for this long a collection is quiet: what is small is tidied up.
-const QUIET_MS: u64 = 1_000;
+const QUIET_MS: u64 = 2_000;
 /// A growing part with fewer bytes stays in memory while it is quiet.
 const QUIET_FREEZE_BYTES: u64 = 64 << 10;
 

@@ -141,7 +141,7 @@ pub(crate) fn read_overlay(shared: &Shared, segment: &Segment, name: &str, accou
         stream.read_exact(&mut bytes)?;
         words.push(u64::from_le_bytes(bytes));
     }
-    if rows % 64 != 0 && words.last().is_some_and(|last| last >> (rows % 64) != 0) {
+    if !rows.is_multiple_of(64) && words.last().is_some_and(|last| last >> (rows % 64) != 0) {
         return Err(Error::corrupt("an overlay names rows that are not there").at(name));
     }
     segment.dead.merge(&words);

@@ -27,6 +27,9 @@ const GROUP_BYTES: u64 = 2 << 20;
 /// Points that a change reads and rewrites at a time.
 const REWRITE_POINTS: usize = 64;
 
+/// Makes an operation on names from what the store is when its turn comes; `None`: nothing to do.
+pub(crate) type MakeMeta = Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>;
+
 /// What waits in the queue.
 pub(crate) enum Request {
     Write {
@@ -37,7 +40,7 @@ pub(crate) enum Request {
         done: Done,
     },
     Meta {
-        op: Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>,
+        op: MakeMeta,
         done: Box<dyn FnOnce(Result<bool>) + Send>,
     },
     /// The background asks for the active part to be frozen.
@@ -222,7 +225,7 @@ impl Writer {
         self.pending.push(Pending::Answer { sequence, answer });
     }
 
-    fn meta(&mut self, op: Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>) -> Result<bool> {
+    fn meta(&mut self, op: MakeMeta) -> Result<bool> {
         let Some(op) = op(&self.shared)? else { return Ok(false) };
         self.shared.catalog.read().check(&op)?;
         let sequence = self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1;

@@ -1,5 +1,7 @@
 //! The store on a real disk, in one thread: every answer against a plain model.
 
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
+
 use ramekin_base::{PointId, Rng, SystemClock};
 use ramekin_disk::{Disk, Engine, probe};
 use ramekin_memory::Budget;
