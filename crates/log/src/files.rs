@@ -13,6 +13,7 @@ use crate::format::{FILE_HEADER, encode_file_header};
 use ramekin_base::{Error, Kind, Result};
 use ramekin_disk::{Aligned, Disk, File, Open, Sync};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Size of a file unless a record needs more or [`crate::Log::set_file_bytes`] says otherwise.
@@ -33,10 +34,10 @@ pub(crate) struct LogFile {
 }
 
 impl LogFile {
-    pub(crate) fn open(disk: &dyn Disk, folder: &Path, start: Position, how: Open) -> Result<Self> {
+    pub(crate) fn open(disk: &dyn Disk, folder: &Path, start: Position, how: Open) -> Result<Arc<Self>> {
         let file = disk.open(&path(folder, start), how)?;
         let len = disk.len(&file)?;
-        Ok(Self { start, file, len: AtomicU64::new(len) })
+        Ok(Arc::new(Self { start, file, len: AtomicU64::new(len) }))
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -90,7 +91,7 @@ pub(crate) fn create(
     start: Position,
     bytes: u64,
     buffer: &mut Aligned,
-) -> Result<LogFile, Failed> {
+) -> Result<Arc<LogFile>, Failed> {
     let path = path(folder, start);
     let prepare = |buffer: &mut Aligned| {
         let file = disk.open(&path, Open::Create)?;
@@ -119,7 +120,7 @@ pub(crate) fn create(
         }
     };
     disk.sync(Sync::File(&file)).and_then(|()| disk.sync(Sync::Folder(folder))).map_err(Failed::Unknown)?;
-    Ok(LogFile { start, file, len: AtomicU64::new(bytes) })
+    Ok(Arc::new(LogFile { start, file, len: AtomicU64::new(bytes) }))
 }
 
 #[cfg(test)]

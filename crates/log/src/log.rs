@@ -91,6 +91,15 @@ impl Log {
         Ok(Self { disk, folder, shared, account, buffer, current: None, file_bytes: FILE_BYTES, failed: None })
     }
 
+    /// Hands every committed record from `from` on to `visit` once more; it may read the log itself meanwhile.
+    pub fn replay(&self, from: Position, visit: &mut Visit<'_>) -> Result<()> {
+        let files = self.shared.files();
+        if files.is_empty() {
+            return Ok(());
+        }
+        walk(&*self.disk, &self.account, &files, from..self.end(), visit)?.sound(&files)
+    }
+
     /// Files made from now on have this many bytes, or what the record that they are made for needs.
     pub fn set_file_bytes(&mut self, bytes: u64) {
         self.file_bytes = bytes.max(FILE_BYTES_MIN).next_multiple_of(ALIGN as u64);
@@ -132,7 +141,7 @@ impl Log {
         let bytes = self.file_bytes.max((FILE_HEADER + needed).next_multiple_of(ALIGN as u64));
         match files::create(&*self.disk, &self.folder, self.end(), bytes, &mut self.buffer) {
             Ok(file) => {
-                let file = self.shared.add(file);
+                self.shared.add(file.clone());
                 self.current = Some(Current { file, flushed: FILE_HEADER, fill: 0, dirty: false });
                 Ok(())
             }
@@ -172,22 +181,16 @@ impl Log {
         Ok(())
     }
 
-    /// Hands every committed record from `from` on to `visit`. Records can be read back meanwhile.
-    pub fn replay(&self, from: Position, visit: &mut Visit<'_>) -> Result<()> {
-        let files = self.shared.all();
-        if files.is_empty() {
-            return Ok(());
-        }
-        let end = walk(&*self.disk, &self.account, &files, from, visit)?;
-        match end.damage {
-            Some(why) => Err(files[end.file].corrupt(end.offset, &why)),
-            None => Ok(()),
-        }
-    }
-
     /// Everything before this position is durable.
     pub fn end(&self) -> Position {
         self.shared.end()
+    }
+
+    /// Bytes that the next commit makes durable, headers included.
+    pub fn uncommitted_bytes(&self) -> u64 {
+        self.current
+            .as_ref()
+            .map_or(0, |current| current.file.start + current.offset() - self.end().max(current.file.start))
     }
 
     /// Bytes of all files, reserved space included.
@@ -284,7 +287,7 @@ fn recover(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
-    files: &mut Vec<LogFile>,
+    files: &mut Vec<Arc<LogFile>>,
     from: Position,
     replay: &mut Visit<'_>,
 ) -> Result<Position> {
@@ -295,11 +298,8 @@ fn recover(
             file.set_len(disk, whole)?;
         }
     }
-    let end = walk(disk, account, files, from, replay)?;
-    if let Some(why) = &end.damage {
-        let error = files[end.file].corrupt(end.offset, why);
-        return Err(Error::corrupt(format!("{error}; `ramekin check --repair` says what can be kept, and keeps it")));
-    }
+    let end = walk(disk, account, files, from..Position::MAX, replay)?;
+    end.sound(files)?;
     let position = files[end.file].start + end.offset;
     if end.offset < FILE_HEADER {
         // A crash came while the file was made, so the one before it ends the log.

@@ -31,8 +31,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(disk: Arc<dyn Disk>, files: Vec<LogFile>, end: Position) -> Arc<Self> {
-        let files = files.into_iter().map(Arc::new).collect();
+    pub(crate) fn new(disk: Arc<dyn Disk>, files: Vec<Arc<LogFile>>, end: Position) -> Arc<Self> {
         Arc::new(Self { disk, files: RwLock::new(files), end: AtomicU64::new(end) })
     }
 
@@ -44,10 +43,12 @@ impl Shared {
         self.end.store(end, Ordering::Release);
     }
 
-    pub(crate) fn add(&self, file: LogFile) -> Arc<LogFile> {
-        let file = Arc::new(file);
-        self.files.write().push(file.clone());
-        file
+    pub(crate) fn add(&self, file: Arc<LogFile>) {
+        self.files.write().push(file);
+    }
+
+    pub(crate) fn files(&self) -> Vec<Arc<LogFile>> {
+        self.files.read().clone()
     }
 
     /// Takes out the files whose records all stand before `before`; the last one always stays.
@@ -55,10 +56,6 @@ impl Shared {
         let mut files = self.files.write();
         let keep = files.partition_point(|file| file.start <= before).saturating_sub(1);
         files.drain(..keep).collect()
-    }
-
-    pub(crate) fn all(&self) -> Vec<Arc<LogFile>> {
-        self.files.read().clone()
     }
 
     pub(crate) fn bytes(&self) -> u64 {

@@ -17,6 +17,7 @@ use ramekin_disk::{ALIGN, Aligned, Disk, Open, ReadOp, Sync};
 use ramekin_memory::Account;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// What a reading of the whole log found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +94,7 @@ fn examine(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
-    files: &[LogFile],
+    files: &[Arc<LogFile>],
     from: Position,
 ) -> Result<RepairReport> {
     if files.is_empty() {
@@ -101,7 +102,7 @@ fn examine(
         let damage = Damage { file: folder.to_owned(), offset: 0, why, lost_records: 0, lost_bytes: 0, lost_files: 0 };
         return Ok(RepairReport { records: 0, end: from, torn: false, damage: Some(damage), repaired: false });
     }
-    let end = walk(disk, account, files, from, &mut |_, _| Ok(()))?;
+    let end = walk(disk, account, files, from..Position::MAX, &mut |_, _| Ok(()))?;
     let bad = &files[end.file];
     let mut report = RepairReport {
         records: end.records,
@@ -137,12 +138,12 @@ fn cut(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
-    files: &[LogFile],
+    files: &[Arc<LogFile>],
     from: Position,
     at: Position,
 ) -> Result<()> {
     // A file whose header goes, goes whole; a position that it does not reach belongs to a new one.
-    let reaches = |file: &LogFile| file.start + FILE_HEADER <= at && at <= file.start + file.len();
+    let reaches = |file: &Arc<LogFile>| file.start + FILE_HEADER <= at && at <= file.start + file.len();
     let kept = files.iter().rposition(reaches);
     for file in files.iter().skip(kept.map_or(0, |index| index + 1)).rev() {
         disk.rename(file.file.path(), None)?;

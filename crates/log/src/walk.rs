@@ -22,7 +22,8 @@ use crate::window::Window;
 use ramekin_base::{Error, Kind as ErrorKind, Result};
 use ramekin_disk::Disk;
 use ramekin_memory::Account;
-use std::borrow::Borrow;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// Called with each record.
 pub(crate) type Visit<'a> = dyn FnMut(Position, &[u8]) -> Result<()> + 'a;
@@ -41,23 +42,35 @@ pub(crate) struct End {
     pub(crate) torn: bool,
 }
 
-/// Hands every record from `from` on to `visit`. An error is a failed read, a newer format, or the visitor's own.
-pub(crate) fn walk<F: Borrow<LogFile>>(
+impl End {
+    /// An error that names file and offset, if the log is damaged.
+    pub(crate) fn sound(&self, files: &[Arc<LogFile>]) -> Result<()> {
+        let Some(why) = &self.damage else { return Ok(()) };
+        let error = files[self.file].corrupt(self.offset, why);
+        Err(Error::corrupt(format!("{error}; `ramekin check --repair` says what can be kept, and keeps it")))
+    }
+}
+
+/// Hands every record of `span` to `visit`; it ends between two records, or behind the log. An error is a
+/// failed read, a newer format, or the visitor's own.
+pub(crate) fn walk(
     disk: &dyn Disk,
     account: &Account,
-    files: &[F],
-    from: Position,
+    files: &[Arc<LogFile>],
+    span: Range<Position>,
     visit: &mut Visit<'_>,
 ) -> Result<End> {
-    if let Some(file) = files.first().map(Borrow::borrow).filter(|file| file.start > from) {
+    let from = span.start;
+    if let Some(file) = files.first().filter(|file| file.start > from) {
         let why = format!("the log from position {from} to {} is missing", file.start);
         return Ok(End { file: 0, offset: 0, records: 0, durable: from, damage: Some(why), torn: false });
     }
     let mut window = Window::new(disk, account)?;
-    let first = files.partition_point(|file| file.borrow().start <= from).saturating_sub(1);
+    let first = files.partition_point(|file| file.start <= from).saturating_sub(1);
     let mut seen = Seen { records: 0, durable: from };
-    for (index, file) in files.iter().map(Borrow::borrow).enumerate().skip(first) {
-        let limit = files.get(index + 1).map_or(window.readable(file), |next| next.borrow().start - file.start);
+    for (index, file) in files.iter().enumerate().skip(first) {
+        let limit = files.get(index + 1).map_or(window.readable(file), |next| next.start - file.start);
+        let limit = limit.min(span.end.saturating_sub(file.start).max(FILE_HEADER));
         let Stop { offset, why } = read_file(&mut window, file, limit, from, &mut seen, visit)?;
         let last = index + 1 == files.len();
         let (damage, torn) = match why {
