@@ -60,11 +60,14 @@ pub struct CacheStats {
 pub(crate) struct Cache {
     pub(crate) disk: Arc<dyn Disk>,
     account: Account,
+    budget: Budget,
     pub(crate) space: Space,
     pub(crate) ring: Mutex<VecDeque<u32>>,
     pub(crate) purse: Mutex<Purse>,
     pub(crate) residents: Mutex<Vec<(Weak<PageFile>, u32)>>,
     pub(crate) gate: Gate,
+    /// Pages of all open files.
+    open_pages: AtomicU64,
     /// Held by the one fetch that is next in line when memory is short.
     hungry: Mutex<()>,
     pub(crate) tally: Tally,
@@ -86,6 +89,8 @@ impl Pages {
             space: Space::new(virtual_bytes)?,
             purse: Mutex::new(Purse::new(&account)?),
             account,
+            budget: budget.clone(),
+            open_pages: AtomicU64::new(0),
             ring: Mutex::default(),
             residents: Mutex::default(),
             gate: Gate::default(),
@@ -142,7 +147,8 @@ impl Cache {
             // The lock must not be held while pages leave, so the result comes out of it first.
             let taken = self.purse.lock().take_cached(pages);
             let Err(short) = taken else { return Ok(()) };
-            if self.evict(pages).0 == 0 {
+            let hopeless = Self::cost(pages as u32) > self.budget.free() + self.purse.lock().for_cached();
+            if hopeless || self.evict(pages).0 == 0 {
                 return Err(short);
             }
         }
@@ -153,8 +159,11 @@ impl Cache {
         loop {
             let taken = self.purse.lock().take_kept(pages);
             let Err(short) = taken else { return Ok(()) };
-            let room = self.purse.lock().above_reserve().min(pages as u64) as usize;
-            if room == 0 || self.evict(room.min(ROOM_STEP)).0 == 0 {
+            let above = self.purse.lock().above_reserve();
+            // Nothing is pushed out for a section that would not fit all the same.
+            let hopeless = Self::cost(pages as u32) > self.budget.free() + above * PAGE_COST;
+            let step = ROOM_STEP.min(pages).min(above as usize);
+            if hopeless || self.evict(step).0 == 0 {
                 return Err(short);
             }
         }
@@ -177,6 +186,13 @@ impl Cache {
             self.account.wait_for_release(PATIENCE.1);
         }
         outcome
+    }
+
+    /// Files were opened or closed: states what this cache would hold if memory had no end.
+    pub(crate) fn count_open(&self, opened: u32, closed: u32) {
+        let (opened, closed) = (u64::from(opened), u64::from(closed));
+        let before = self.open_pages.fetch_add(opened.wrapping_sub(closed), Ordering::Relaxed);
+        self.account.want((before + opened - closed) * PAGE_COST);
     }
 
     /// Bytes in memory for `pages` pages, as they are booked.

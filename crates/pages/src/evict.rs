@@ -22,6 +22,9 @@ use std::time::Duration;
 /// Victims of one turn of the hand; the list of them lies on the stack.
 const BATCH: usize = 256;
 
+/// Pages that the hand passes under one hold of the lock.
+const VISITS: usize = 4096;
+
 /// How long the budget waits for readers of sections that are to leave.
 const DRAIN_WAIT: Duration = Duration::from_millis(20);
 
@@ -29,14 +32,14 @@ impl Cache {
     /// Takes about `wanted` cached pages out of memory, the least worthy first. Returns how many left,
     /// and the bytes that went back to the account.
     pub(crate) fn evict(&self, wanted: usize) -> (usize, u64) {
-        let (mut pages, mut bytes) = (0, 0);
+        let (mut pages, mut bytes, mut pinned) = (0, 0, 0);
         let mut victims = [0u32; BATCH];
         while pages < wanted {
             let victims = &mut victims[..BATCH.min(wanted - pages)];
-            let found = self.sweep(&mut self.ring.lock(), victims);
-            if found == 0 {
-                break;
-            }
+            let found = match self.sweep(&mut self.ring.lock(), victims, &mut pinned) {
+                Sweep::Found(found) => found,
+                Sweep::AllPinned => break,
+            };
             let victims = &mut victims[..found];
             victims.sort_unstable();
             self.space.discard(victims);
@@ -48,30 +51,43 @@ impl Cache {
         (pages, bytes)
     }
 
-    /// Moves the hand until the victims are found or every page is pinned.
-    fn sweep(&self, ring: &mut VecDeque<u32>, victims: &mut [u32]) -> usize {
-        let (mut found, mut pinned) = (0, 0);
-        while found < victims.len() && pinned < ring.len() {
+    /// Moves the hand until the victims are found, for a limited way. `pinned` counts the pages since
+    /// the last one that was not pinned.
+    fn sweep(&self, ring: &mut VecDeque<u32>, victims: &mut [u32], pinned: &mut usize) -> Sweep {
+        let mut found = 0;
+        for _ in 0..VISITS {
+            if found == victims.len() {
+                break;
+            }
+            if *pinned >= ring.len() {
+                return if found > 0 { Sweep::Found(found) } else { Sweep::AllPinned };
+            }
             let Some(page) = ring.pop_front() else { break };
             match self.space.word(page).cool() {
                 Cool::Taken => {
                     victims[found] = page;
                     found += 1;
-                    pinned = 0;
+                    *pinned = 0;
                 }
                 Cool::Cooler => {
                     ring.push_back(page);
-                    pinned = 0;
+                    *pinned = 0;
                 }
                 Cool::Held => {
                     ring.push_back(page);
-                    pinned += 1;
+                    *pinned += 1;
                 }
                 Cool::Other => debug_assert!(false, "the ring holds cached pages only"),
             }
         }
-        found
+        Sweep::Found(found)
     }
+}
+
+enum Sweep {
+    Found(usize),
+    /// Every cached page is pinned, or there is none.
+    AllPinned,
 }
 
 /// Gives cached pages back when the budget is short.
@@ -86,32 +102,33 @@ impl Yield for PageYield {
     }
 }
 
-/// Turns resident sections back into paged ones when pages were not enough.
+/// Turns resident sections back into paged ones when pages were not enough: of the lowest priority first,
+/// and of these the smallest that is enough, or else the largest.
 pub(crate) struct SectionYield(pub(crate) Weak<Cache>);
 
 impl Yield for SectionYield {
     fn give_back(&self, wanted: u64) -> u64 {
         let Some(cache) = self.0.upgrade() else { return 0 };
+        let priority = |(file, index): &(Arc<PageFile>, u32)| file.entry(*index).priority;
+        let cost = |(file, index): &(Arc<PageFile>, u32)| Cache::cost(file.entry(*index).pages());
+        let gone = |(file, index): &(Arc<PageFile>, u32)| file.keep(*index).is_paged();
+
         let residents: Vec<_> = cache.residents.lock().clone();
         let mut sections: Vec<(Arc<PageFile>, u32)> =
             residents.into_iter().filter_map(|(file, index)| Some((file.upgrade()?, index))).collect();
-        sections.sort_by_key(|(file, index)| {
-            let entry = file.entry(*index);
-            (entry.priority, std::cmp::Reverse(entry.bytes))
-        });
-        let mut leaving = 0;
-        sections.retain(|(file, index)| {
-            let goes = leaving < wanted && file.unload(*index) != Drain::Nothing;
-            leaving += if goes { Cache::cost(file.entry(*index).pages()) } else { 0 };
-            goes
-        });
-        let gone = |(file, index): &(Arc<PageFile>, u32)| file.keep(*index).is_paged();
-        cache.gate.wait_at_most(DRAIN_WAIT, || sections.iter().all(gone));
-        sections
-            .iter()
-            .filter(|section| gone(section))
-            .map(|(file, index)| Cache::cost(file.entry(*index).pages()))
-            .sum()
+        sections.sort_by_key(|section| (priority(section), cost(section)));
+        let (mut left, mut leaving) = (wanted, Vec::new());
+        while left > 0 && !sections.is_empty() {
+            let lowest = sections.partition_point(|section| priority(section) == priority(&sections[0]));
+            let enough = sections[..lowest].partition_point(|section| cost(section) < left);
+            let section = sections.remove(enough.min(lowest - 1));
+            if section.0.unload(section.1) != Drain::Nothing {
+                left = left.saturating_sub(cost(&section));
+                leaving.push(section);
+            }
+        }
+        cache.gate.wait_at_most(DRAIN_WAIT, || leaving.iter().all(gone));
+        leaving.iter().filter(|section| gone(section)).map(cost).sum()
     }
 }
 

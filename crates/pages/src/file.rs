@@ -56,8 +56,10 @@ impl PageFile {
         let mut tables = Tables::read(&*cache.disk, &file, account)?;
         let state = |entry: Entry| SectionState { entry, keep: Keep::default() };
         let sections = std::mem::take(&mut tables.entries).into_iter().map(state).collect();
+        let first_page = cache.space.take(tables.footer.data_pages)?;
+        cache.count_open(tables.footer.data_pages, 0);
         Ok(Arc::new(PageFile {
-            first_page: cache.space.take(tables.footer.data_pages)?,
+            first_page,
             cache: cache.clone(),
             file,
             account: account.clone(),
@@ -189,6 +191,7 @@ impl Drop for PageFile {
         purse.give_cached(cached);
         purse.give_kept(kept as usize);
         drop(purse);
+        cache.count_open(0, pages.len() as u32);
         cache.residents.lock().retain(|(file, _)| file.strong_count() > 0);
         if *self.remove.get_mut() {
             // What cannot be removed now is not named by any manifest and goes at the next start.

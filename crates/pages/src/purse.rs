@@ -41,6 +41,11 @@ impl Purse {
         self.cached.saturating_sub(RESERVE).div_ceil(PAGE_COST)
     }
 
+    /// Bytes that are held for cached pages, used or not.
+    pub(crate) fn for_cached(&self) -> u64 {
+        self.cached.max(RESERVE)
+    }
+
     pub(crate) fn take_cached(&mut self, pages: usize) -> Result<()> {
         let cached = self.cached + pages as u64 * PAGE_COST;
         self.held.grow_calm(cached.max(RESERVE) - self.cached.max(RESERVE))?;

@@ -50,6 +50,9 @@ fn others_need_takes_cached_pages_first_then_sections_lowest_first() {
     narrow.load().unwrap();
     wide.load().unwrap();
     assert_eq!(misses(&world, &vectors, 0..900), 900);
+    // A section that cannot fit pushes nothing out.
+    let large = world.file("b", &[(1300, Priority::Ids)]).section(0).unwrap();
+    assert_eq!((large.load().unwrap_err().kind(), misses(&world, &vectors, 0..900)), (Kind::Busy, 0));
     let other = world.budget.root().child("other", "");
 
     let free = world.budget.free();
