@@ -1,6 +1,7 @@
 """Calls that several benches share: create a collection, upload in the two forms, query bodies, recall over REST."""
 
 import json
+import sys
 import time
 
 import numpy as np
@@ -61,3 +62,19 @@ def search(server: Server, data: Dataset, connections: int = 2, name: str = NAME
         raise RuntimeError(f"searches failed: {dict(seen.statuses)}")
     found = [[p["id"] for p in json.loads(body)["result"]["points"]] for _, body in seen.bodies]
     return exact.recall(found, data.truth), seen
+
+
+def teller(every_s: float):
+    """A `tick` for wait_green that says now and then where the collection is."""
+    start = told = time.monotonic()
+
+    def tick(info: dict) -> None:
+        nonlocal told
+        if time.monotonic() - told < every_s:
+            return
+        told = time.monotonic()
+        at = info.get("progress") or {}
+        doing = f", {at['what']} {at['done']:,} of {at['total']:,}, {at['left_s']:.0f} s left" if at else ""
+        print(f"  .. {info['status']}, {info.get('indexed_vectors_count', 0):,} indexed, {told - start:.0f} s{doing}", file=sys.stderr, flush=True)
+
+    return tick

@@ -41,7 +41,7 @@ def one(form: str, data: dataset.Dataset, args, report: Report) -> None:
         else:
             client.upload_default(server, data.base)
         uploaded = time.monotonic() - start
-        wait_green(Connection(server.port), client.NAME, args.wait, tick=lambda info: say(info, start))
+        wait_green(Connection(server.port), client.NAME, args.wait, tick=client.teller(10))
         green = time.monotonic() - start
         samples = sampler.stop()
         recall, seen = client.search(server, data)
@@ -71,11 +71,6 @@ def one(form: str, data: dataset.Dataset, args, report: Report) -> None:
     report.row(f"{label}: disk at its highest", f"{disk_high / points:,.0f} B a point", "<= 1,600", disk_high <= 1600 * points, speed=True)
     if not args.keep:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def say(info: dict, start: float) -> None:
-    if int(time.monotonic() - start) % 10 == 0:
-        print(f"  .. {info['status']}, {info.get('indexed_vectors_count', 0):,} indexed, {time.monotonic() - start:.0f} s", file=sys.stderr)
 
 
 def main() -> int:

@@ -187,6 +187,7 @@ def main() -> int:
     hit: Counter = Counter()
     failed, lost, back, oom, peak = [], 0, 0, 0, 0
     starts: list[float] = []
+    red: list[str] = []
     with Server(folder, args.memory, log=args.data / "kill9.log") as server:
         # A low threshold, so that sealed parts are indexed and every phase of a build is there to be hit.
         client.create(server, DIM, hnsw_config={"full_scan_threshold": 512})
@@ -208,6 +209,9 @@ def main() -> int:
                 failed.append(str(error)[-300:])
                 break
             starts.append(server.started_s)
+            info = Connection(server.port).must("GET", f"/collections/{client.NAME}")
+            if info["status"] == "red":
+                red.append(str(info["optimizer_status"]))
             one_lost, one_back = compare(writers, stored_state(server, WRITERS * ids))
             lost, back = lost + one_lost, back + one_back
             if server.cgroup:
@@ -219,6 +223,7 @@ def main() -> int:
         report.row("  failed", text)
     report.row("phases hit", ", ".join(f"{p} {hit[p]}" for p in PHASES), "each", all(hit[p] for p in PHASES) or args.small)
     report.row("acknowledged writes and deletes", f"{acknowledged:,}, {lost} lost", "0 lost", lost == 0 and acknowledged > 0)
+    report.row("red after a restart", "; ".join(sorted(set(red)))[:120] or "never", "never", not red)
     refused = sum((w.refused for w in writers), Counter())
     bad = sorted({text for w in writers for text in w.bad})
     report.row("refusals", ", ".join(f"{s}: {n}" for s, n in refused.items()) or "none", "429 only", not bad)
