@@ -1,0 +1,368 @@
+//! A small store on the simulated disk: log, seal, merge, trim. It crashes at every single operation.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use ramekin_base::{Kind, Result, Rng};
+use ramekin_disk::sim::{Counts, Faults, SimDisk, Trigger};
+use ramekin_disk::{Disk, Sync};
+use ramekin_log::{Log, Position};
+use ramekin_memory::{Account, Budget};
+use ramekin_pages::{PageFile, Pages, Priority};
+use ramekin_storage::{Manifest, Storage, check};
+use std::path::Path;
+use std::sync::Arc;
+
+const FOLDER: &str = "/data/store";
+
+/// Numbers, in the order in which they were written: in sealed files, then in the log.
+struct Store {
+    storage: Storage,
+    log: Log,
+    account: Account,
+    files: Vec<(String, Arc<PageFile>)>,
+    growing: Vec<u64>,
+    sealed: u64,
+    log_from: Position,
+}
+
+impl Store {
+    fn open(disk: &Arc<SimDisk>) -> Result<Self> {
+        disk.make_folder(Path::new("/data"))?;
+        disk.sync(Sync::Folder(Path::new("/")))?;
+        let budget = Budget::new(32 << 20);
+        let account = budget.root();
+        let pages = Pages::new(disk.clone(), account.child("pages", ""), &budget, 1 << 30)?;
+        let (storage, manifest) = Storage::open(disk.clone(), Path::new(FOLDER), pages, &account)?;
+        let manifest = manifest.unwrap_or_else(Manifest::empty);
+        let log_from = manifest.log_from;
+        let sealed = manifest.app::<Option<u64>>()?.unwrap_or(0);
+        let mut growing = Vec::new();
+        let mut log = storage.open_log(&account, log_from, &mut |_, record| {
+            growing.push(u64::from_le_bytes(record.try_into().unwrap()));
+            Ok(())
+        })?;
+        log.set_file_bytes(64 << 10);
+        let open = |name: &String| Ok((name.clone(), storage.open_file(name)?));
+        let files = manifest.files.iter().map(open).collect::<Result<_>>()?;
+        Ok(Self { storage, log, account, files, growing, sealed, log_from })
+    }
+
+    fn numbers(&self) -> Result<Vec<u64>> {
+        let mut numbers = Vec::new();
+        for (_, file) in &self.files {
+            numbers.extend(self.read(file)?);
+        }
+        assert_eq!(numbers.len() as u64, self.sealed, "the manifest and its files disagree");
+        numbers.extend(&self.growing);
+        Ok(numbers)
+    }
+
+    fn read(&self, file: &Arc<PageFile>) -> Result<Vec<u64>> {
+        let section = file.section(1).unwrap();
+        let mut stream = section.stream(&self.account, 4096)?;
+        let mut numbers = Vec::new();
+        while stream.left() > 0 {
+            let mut bytes = [0; 8];
+            stream.read_exact(&mut bytes)?;
+            numbers.push(u64::from_le_bytes(bytes));
+        }
+        Ok(numbers)
+    }
+
+    fn write_file(&self, numbers: &[u64]) -> Result<(String, Arc<PageFile>)> {
+        let path = self.storage.new_path("seg");
+        let mut file = self.storage.pages().create(&path, &self.account)?;
+        file.begin(1, Priority::Payload)?;
+        for number in numbers {
+            file.write(&number.to_le_bytes())?;
+        }
+        file.end()?;
+        file.finish(b"{}")?;
+        let name = self.storage.name_of(&path)?;
+        let file = self.storage.open_file(&name)?;
+        Ok((name, file))
+    }
+
+    fn commit(&mut self, files: Vec<(String, Arc<PageFile>)>, sealed: u64, log_from: Position) -> Result<()> {
+        let names = files.iter().map(|(name, _)| name.clone()).collect();
+        self.storage.commit(&Manifest::new(log_from, names, &sealed)?)?;
+        (self.files, self.sealed, self.log_from) = (files, sealed, log_from);
+        Ok(())
+    }
+
+    fn seal(&mut self) -> Result<()> {
+        let end = self.log.commit()?;
+        let file = self.write_file(&self.growing)?;
+        let mut files = self.files.clone();
+        files.push(file);
+        let sealed = self.sealed + self.growing.len() as u64;
+        self.commit(files, sealed, end)?;
+        self.growing.clear();
+        self.log.trim(end)
+    }
+
+    fn merge(&mut self) -> Result<()> {
+        let mut numbers = Vec::new();
+        for (_, file) in &self.files {
+            numbers.extend(self.read(file)?);
+        }
+        let file = self.write_file(&numbers)?;
+        self.commit(vec![file], self.sealed, self.log_from)
+    }
+}
+
+#[derive(Default)]
+struct Client {
+    acknowledged: Vec<u64>,
+    in_flight: Vec<u64>,
+    next: u64,
+}
+
+impl Client {
+    fn run(&mut self, disk: &Arc<SimDisk>, rng: &mut Rng, steps: u64) -> Result<()> {
+        let mut store = Store::open(disk)?;
+        self.verify(store.numbers()?);
+        for _ in 0..steps {
+            match rng.below(10) {
+                0..2 => {
+                    store.log.commit()?;
+                    self.settle(&mut store);
+                }
+                2 => {
+                    store.log.commit()?;
+                    self.settle(&mut store);
+                    store.seal()?;
+                }
+                3 if store.files.len() > 1 => store.merge()?,
+                _ => {
+                    self.next += 1;
+                    store.log.append(&self.next.to_le_bytes())?;
+                    self.in_flight.push(self.next);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, store: &mut Store) {
+        store.growing.extend(&self.in_flight);
+        self.acknowledged.append(&mut self.in_flight);
+    }
+
+    fn verify(&mut self, found: Vec<u64>) {
+        let sure = self.acknowledged.len();
+        assert!(found.len() >= sure && found[..sure] == self.acknowledged[..], "acknowledged numbers are lost");
+        assert!(self.in_flight.starts_with(&found[sure..]), "numbers that nobody wrote");
+        self.acknowledged = found;
+        self.in_flight.clear();
+    }
+}
+
+/// The data files on the disk.
+fn data_files(disk: &Arc<SimDisk>) -> usize {
+    disk.list(&Path::new(FOLDER).join("files")).unwrap().len()
+}
+
+#[test]
+fn a_crash_at_every_operation_loses_nothing() {
+    let mut counts = Counts::default();
+    for seed in 0..4 {
+        let block = if seed % 2 == 0 { 512 } else { 4096 };
+        let disk = |faults| Arc::new(SimDisk::with_block(seed, faults, block));
+        let whole = disk(Faults::default());
+        Client::default().run(&whole, &mut Rng::new(seed), 60).unwrap();
+        for operation in 1..=whole.operations() {
+            let mut client = Client::default();
+            let mut rng = Rng::new(seed);
+            let first = disk(Faults { operations_max: Some(operation), ..Faults::default() });
+            let _ = client.run(&first, &mut rng, 60);
+            let mut survivor = Arc::new(first.crash());
+            for _ in 0..2 {
+                let operations_max = Some(survivor.operations() + 1 + rng.below(40));
+                survivor.set_faults(Faults { operations_max, ..Faults::default() });
+                let _ = client.run(&survivor, &mut rng, 6);
+                survivor = Arc::new(survivor.crash());
+            }
+            client.run(&survivor, &mut rng, 12).unwrap();
+            // What crashes left behind is gone.
+            let survivor = Arc::new(survivor.crash());
+            let store = Store::open(&survivor).unwrap();
+            client.verify(store.numbers().unwrap());
+            assert_eq!(data_files(&survivor), store.files.len());
+            counts.lost_names += survivor.counts().lost_names;
+            counts.torn_writes += survivor.counts().torn_writes;
+        }
+    }
+    assert!(counts.lost_names > 100 && counts.torn_writes > 20, "{counts:?}");
+}
+
+/// A process that ends after a failed sync, with or without the machine, loses nothing that it acknowledged.
+#[test]
+fn failed_writes_and_syncs_lose_nothing() {
+    let mut failed = 0;
+    for seed in 0..150 {
+        let mut rng = Rng::new(seed);
+        let mut disk = Arc::new(SimDisk::new(seed, Faults::default()));
+        let mut client = Client::default();
+        for _ in 0..4 {
+            let (write_fails, sync_fails) = (Trigger::chance(0.02), Trigger::chance(0.04));
+            disk.set_faults(Faults { write_fails, sync_fails, ..Faults::default() });
+            let _ = client.run(&disk, &mut rng, 40);
+            disk.set_faults(Faults::default());
+            if rng.chance(0.5) {
+                disk = Arc::new(disk.crash());
+            }
+            client.run(&disk, &mut rng, 6).unwrap();
+            if rng.chance(0.5) {
+                disk = Arc::new(disk.crash());
+            }
+        }
+        client.run(&Arc::new(disk.crash()), &mut rng, 0).unwrap();
+        failed += disk.counts().failed_syncs;
+    }
+    assert!(failed > 50, "{failed}");
+}
+
+#[test]
+fn a_full_disk_changes_nothing_and_passes() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let mut client = Client::default();
+    client.run(&disk, &mut Rng::new(3), 30).unwrap();
+    let mut store = Store::open(&disk).unwrap();
+    let before = store.numbers().unwrap();
+    client.verify(before.clone());
+    disk.set_faults(Faults { bytes_max: Some(1), ..Faults::default() });
+    let manifest = Manifest::new(store.log_from, Vec::new(), &0u64).unwrap();
+    for _ in 0..3 {
+        assert_eq!(store.storage.commit(&manifest).unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(store.log.append(b"8 bytes.").unwrap_err().kind(), Kind::NoSpace);
+        assert_eq!(store.merge().unwrap_err().kind(), Kind::NoSpace);
+    }
+    disk.set_faults(Faults::default());
+    store.merge().unwrap();
+    drop(store);
+    let store = Store::open(&Arc::new(disk.crash())).unwrap();
+    assert_eq!(store.numbers().unwrap(), before);
+}
+
+#[test]
+fn a_file_goes_with_its_last_reader() {
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    let mut store = Store::open(&disk).unwrap();
+    for round in 0..2u64 {
+        store.log.append(&round.to_le_bytes()).unwrap();
+        store.growing.push(round);
+        store.seal().unwrap();
+    }
+    let reader = store.files[0].1.clone();
+    assert!(Arc::ptr_eq(&reader, &store.storage.open_file(&store.files[0].0).unwrap()));
+    store.merge().unwrap();
+    assert_eq!(data_files(&disk), 2, "the merged file, and the one that is being read");
+    assert_eq!(store.read(&reader).unwrap(), [0]);
+    drop(reader);
+    assert_eq!(data_files(&disk), 1);
+    // A file that was written in vain.
+    let (name, file) = store.write_file(&[1, 2, 3]).unwrap();
+    drop(file);
+    assert_eq!(data_files(&disk), 2);
+    store.storage.discard(&name).unwrap();
+    assert_eq!(data_files(&disk), 1);
+    assert_eq!(store.storage.discard(&store.files[0].0).unwrap_err().kind(), Kind::Bug);
+    // A name that a manifest knew is never given again, not even after a restart.
+    let known = store.files[0].0.clone();
+    store.commit(Vec::new(), 0, store.log_from).unwrap();
+    drop(store);
+    let store = Store::open(&disk).unwrap();
+    assert!(store.storage.new_name("seg") > known);
+}
+
+#[test]
+fn lost_and_damaged_files_are_named() {
+    let fresh = || {
+        let disk = Arc::new(SimDisk::new(1, Faults::default()));
+        let mut store = Store::open(&disk).unwrap();
+        for number in 0..2000u64 {
+            store.log.append(&number.to_le_bytes()).unwrap();
+            store.growing.push(number);
+        }
+        store.seal().unwrap();
+        store.log.append(&7u64.to_le_bytes()).unwrap();
+        store.log.commit().unwrap();
+        let name = store.files[0].0.clone();
+        (disk, Path::new(FOLDER).join(name))
+    };
+    let refused = |disk: &Arc<SimDisk>| Store::open(disk).err().unwrap();
+
+    let (disk, file) = fresh();
+    disk.rename(&file, None).unwrap();
+    let error = refused(&disk);
+    assert!(error.kind() == Kind::Corrupt && error.message().contains("000000.seg"), "{error}");
+
+    let (disk, _) = fresh();
+    disk.rename(&Path::new(FOLDER).join("MANIFEST"), None).unwrap();
+    let error = refused(&disk);
+    assert!(error.kind() == Kind::Corrupt && error.message().contains("manifest is missing"), "{error}");
+
+    let (disk, _) = fresh();
+    disk.flip_bit(&Path::new(FOLDER).join("MANIFEST"), 60, 1).unwrap();
+    assert_eq!(refused(&disk).kind(), Kind::Corrupt);
+}
+
+fn run_check(disk: &Arc<SimDisk>, repair: bool) -> ramekin_storage::Report {
+    let budget = Budget::new(32 << 20);
+    let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
+    let disk: Arc<dyn Disk> = disk.clone();
+    check(&disk, Path::new(FOLDER), &pages, &budget.root(), repair).unwrap()
+}
+
+#[test]
+fn check_says_what_is_damaged_and_repairs_the_log() {
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    let mut store = Store::open(&disk).unwrap();
+    store.log.append(&1u64.to_le_bytes()).unwrap();
+    store.growing.push(1);
+    store.seal().unwrap();
+    for number in 2..6u64 {
+        store.log.append(&number.to_le_bytes()).unwrap();
+        store.log.commit().unwrap();
+    }
+    let (file, log_from) = (store.files[0].0.clone(), store.log_from);
+    drop(store);
+    let sound = run_check(&disk, false);
+    assert!(sound.is_sound() && sound.files.len() == 3, "{sound}");
+
+    // The third of the four records in the log.
+    let log = Path::new(FOLDER).join("log");
+    let last = disk.list(&log).unwrap().pop().unwrap().name;
+    let start = u64::from_str_radix(last.strip_suffix(".log").unwrap(), 16).unwrap();
+    let second_block = log_from - start + 512;
+    disk.flip_bit(&log.join(&last), second_block + 24, 0).unwrap();
+    let report = run_check(&disk, false);
+    assert!(!report.is_sound() && !report.repaired && report.to_string().contains(&last), "{report}");
+    assert!(Store::open(&disk).is_err());
+    let report = run_check(&disk, true);
+    assert!(report.is_sound() && report.repaired, "{report}");
+    let store = Store::open(&disk).unwrap();
+    assert_eq!(store.numbers().unwrap(), [1, 2]);
+    drop(store);
+
+    // A damaged page, and a leftover.
+    disk.flip_bit(&Path::new(FOLDER).join(&file), 3, 3).unwrap();
+    let store = Store::open(&disk).unwrap();
+    let left = store.write_file(&[9]).unwrap().0;
+    drop(store);
+    let report = run_check(&disk, true);
+    let damaged: Vec<_> = report.files.iter().filter(|file| file.problem.is_some()).collect();
+    assert!(damaged.len() == 1 && damaged[0].name == file, "{report}");
+    assert_eq!(report.leftovers, [left]);
+}
+
+/// Opens a manifest that an earlier program wrote. Never change the fixture: add the next version's beside it.
+#[test]
+fn format_version_1_stays_readable() {
+    let bytes = include_bytes!("fixtures/version-1/MANIFEST");
+    let manifest = ramekin_storage::manifest::decode(bytes).unwrap();
+    assert_eq!((manifest.log_from, manifest.next_file), (4608, 12));
+    assert_eq!(manifest.files, ["files/000003.seg", "files/000011.dead"]);
+    let app: std::collections::BTreeMap<String, Vec<u32>> = manifest.app().unwrap();
+    assert_eq!(app["of the store"], [1, 2, 3]);
+}
