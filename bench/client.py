@@ -50,7 +50,7 @@ def upload_light(server: Server, base: np.ndarray, batch: int = 2_000, first_id:
 
 
 def query_request(vector: np.ndarray, name: str = NAME, **more) -> bytes:
-    body = {"query": [float(f"{v:.7g}") for v in vector.tolist()], "limit": 10, **more}
+    body = {"query": [float(f"{v:.9g}") for v in vector.tolist()], "limit": 10, **more}
     return request_bytes("POST", f"/collections/{name}/points/query", json.dumps(body).encode())
 
 

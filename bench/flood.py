@@ -43,7 +43,7 @@ def vector_blocks() -> tuple[list[np.ndarray], list[bytes]]:
     for _ in range(POOL):
         rows, size = [], 0
         while size < BODY - 30_000:
-            row = "[" + ",".join(f"{v:.7g}" for v in drawn[at].tolist()) + "]"
+            row = "[" + ",".join(f"{v:.9g}" for v in drawn[at].tolist()) + "]"
             rows.append(row)
             size += len(row) + 22  # its id and payload
             at += 1

@@ -64,6 +64,7 @@ def one(form: str, data: dataset.Dataset, args, report: Report) -> None:
         f"{mib(worst)}, {100 * worst / server.budget:.1f} %",
         "<= 5 % of the budget",
         worst <= 0.05 * server.budget,
+        speed=True,
     )
     report.row(f"{label}: recall@10, default parameters, {len(data.query):,} queries", f"{recall:.4f}", ">= 0.95", recall >= 0.95)
     report.row(f"{label}: searches, 2 connections", f"{seen.per_second:,.0f}/s, p99 {seen.percentile(99):.1f} ms")

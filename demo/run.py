@@ -158,7 +158,7 @@ def ask(client: QdrantClient, embedder: Embedder, question: str, limit: int) -> 
 
 
 def query_bytes(vector: np.ndarray, **more) -> bytes:
-    body = {"query": [float(f"{v:.7g}") for v in vector.tolist()], "limit": 10, **more}
+    body = {"query": [float(f"{v:.9g}") for v in vector.tolist()], "limit": 10, **more}
     return request_bytes("POST", f"/collections/{COLLECTION}/points/query", json.dumps(body).encode())
 
 

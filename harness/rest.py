@@ -159,8 +159,8 @@ def wait_green(connection: Connection, collection: str, limit_s: float, tick=Non
 
 
 def points_body(first_id: int, vectors, payloads=None) -> bytes:
-    """Columnar upsert body. Floats are written with 7 digits, which is what f32 holds."""
-    rows = ",".join("[" + ",".join(f"{value:.7g}" for value in row) + "]" for row in vectors.tolist())
+    """Columnar upsert body. Nine digits give back every bit of an f32."""
+    rows = ",".join("[" + ",".join(f"{value:.9g}" for value in row) + "]" for row in vectors.tolist())
     ids = ",".join(str(first_id + i) for i in range(len(vectors)))
     tail = "" if payloads is None else ',"payloads":' + json.dumps(payloads, separators=(",", ":"))
     return f'{{"batch":{{"ids":[{ids}],"vectors":[{rows}]{tail}}}}}'.encode()

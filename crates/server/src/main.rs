@@ -1,1 +1,72 @@
-fn main() {}
+//! Floor 9: the `ramekin` binary. Flags, wiring, signals, sub-commands; no logic of its own.
+//!
+//! ```text
+//!   main ── cli ──┬─ serve    options ─► settings ─► node + door ─► signals ─► exit code
+//!                 ├─ memory   client ─► the ledger as a table
+//!                 ├─ limits   the table of limits
+//!                 ├─ check    a data folder, offline
+//!                 └─ version
+//! ```
+
+mod check;
+mod cli;
+mod client;
+mod door;
+mod exit;
+mod limits;
+mod memory;
+mod options;
+mod process;
+mod serve;
+mod settings;
+mod tls;
+
+use exit::{Exit, Failure};
+use ramekin_base::Error;
+use serde_json::json;
+use std::io::Write;
+use std::process::ExitCode;
+
+/// The API that the REST door speaks.
+pub const API_VERSION: &str = "1.19.0";
+/// Our own version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+fn main() -> ExitCode {
+    let matches = cli::command().get_matches();
+    let Some((name, arguments)) = matches.subcommand() else { return ExitCode::from(Exit::Usage as u8) };
+    let done = match name {
+        "serve" => serve::run(arguments),
+        "memory" => memory::run(arguments),
+        "limits" => limits::run(arguments),
+        "check" => check::run(arguments),
+        "version" => version(arguments),
+        other => Err(Failure::usage(Error::unsupported(format!(
+            "ramekin {other} is not built yet; see ramekin --help for what there is"
+        )))),
+    };
+    match done {
+        Ok(()) => ExitCode::from(Exit::Done as u8),
+        Err(Failure { exit, error }) => {
+            // Standard error may be closed; there is nobody left to tell then.
+            let _ = writeln!(std::io::stderr(), "ramekin: {error}");
+            ExitCode::from(exit as u8)
+        }
+    }
+}
+
+fn version(arguments: &clap::ArgMatches) -> Result<(), Failure> {
+    if arguments.get_flag("json") {
+        return print(&format!("{}\n", json!({"ramekin": VERSION, "api": API_VERSION})));
+    }
+    print(&format!("ramekin {VERSION} (speaks Qdrant's REST API {API_VERSION})\n"))
+}
+
+/// Prints to standard output. A reader that left early (`ramekin limits | head`) is no failure.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(Failure::new(Exit::Other, error.into())),
+        _ => Ok(()),
+    }
+}

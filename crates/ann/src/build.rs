@@ -1,0 +1,365 @@
+//! The build: one index from a stream of vectors, within a bounded memory.
+//!
+//! ```text
+//!   stream, first pass    ──► sample, held-out points ──► centroids
+//!   stream, second pass   ──► nearest centroid ──► parts on disk
+//!   part, load after load ──► vectors in cluster order ──► section "vectors"
+//!                         ├─► codes, rows            ──► temporary files
+//!                         └─► held-out points look on ──► recall curve
+//!   temporary files       ──► sections "codes*", "rows", "positions"; then "clusters", "centroids"
+//! ```
+//!
+//! At most on disk at a time, a vector of `d` dimensions: its record in a part (4d + 8) or its place in the section
+//! (4d and a page's rest), and its codes twice while one width moves (10d/8 + 16, and that width again).
+
+use crate::buffer::Buffer;
+use crate::coarse::{self, Coarse};
+use crate::curve::Curve;
+use crate::encode::{Coded, Coder, Coding};
+use crate::layout::{Grid, List, Packer, Part};
+use crate::meta::{IndexMeta, Shape, VERSION, metric_name};
+use crate::parts::{self, Load, Parts};
+use crate::plan::Plan;
+use crate::sample;
+use crate::source::{Source, batch_rows};
+use crate::spool::Spool;
+use crate::train::{self, Trained};
+use crate::trial::{Seeing, Trials};
+use crate::work::{BuildOptions, Phase, Work};
+use ramekin_base::{Error, Result, limits};
+use ramekin_pages::{PageWriter, Priority};
+use ramekin_vecmath::{Metric, Rotation, dot};
+use zerocopy::IntoBytes;
+
+/// Builds an index into sections `base_tag ..` of a page file. The caller keeps the meta and finishes the file.
+pub fn build(
+    source: &mut dyn Source,
+    metric: Metric,
+    out: &mut PageWriter,
+    base_tag: u32,
+    work: &Work<'_>,
+    options: &BuildOptions,
+) -> Result<IndexMeta> {
+    let (count, dim) = (source.len(), source.dim());
+    if count == 0 || count > u32::MAX as usize || !(1..=limits::DIM_MAX).contains(&dim) {
+        return Err(Error::invalid(format!(
+            "an index holds 1 to 2^32-1 vectors of 1 to {} dimensions, not {count} of {dim}",
+            limits::DIM_MAX
+        )));
+    }
+    let plan = Plan::make(count, dim, work, options)?;
+    let (trained, held, cut) = {
+        let _batch = work.account.try_reserve((batch_rows(dim) * (4 * dim + 16)) as u64)?;
+        let (mut rows, mut vectors) = (Vec::new(), Vec::new());
+        let (sample, held) = sample::draw(source, &plan, work, &mut rows, &mut vectors)?;
+        let trained = train::train(&sample, &plan, work)?;
+        drop(sample);
+        let cut = parts::cut(source, &trained, &plan, work, &mut rows, &mut vectors)?;
+        (trained, held, cut)
+    };
+    let _lists_room = work.account.try_reserve(cut.lists_bytes(&plan))?;
+    let (mut lists, clusters) = cut.lists(&plan);
+    let mut centroids = Buffer::<u8>::new(&work.account, coarse::section_bytes(lists.len(), dim))?;
+    place_centroids(&trained, &cut, metric, &mut lists, &clusters, &mut centroids);
+    let length = cut.length;
+    drop(trained);
+
+    let coarse = Coarse::new(&centroids, lists.len(), dim, metric, length)?;
+    let _rotation_room = work.account.try_reserve(Rotation::bytes(dim) as u64)?;
+    let rotation = (metric != Metric::Manhattan).then(|| Rotation::new(dim, work.seed));
+    let coding = Coding { metric, dim, rotation: rotation.as_ref() };
+    let blocks = lists.last().map_or(0, |list| list.block + list.count.div_ceil(ramekin_vecmath::BLOCK as u32));
+    let shape = Shape::new(metric, dim, count, lists.len(), blocks as usize);
+    let mut writing = Writing { out, base_tag, shape, work, plan: &plan };
+    let (spools, curve) = writing.encode(cut, &mut lists, &clusters, coding, coarse, held)?;
+    writing.gather(spools)?;
+    writing.whole(Part::Clusters, Priority::Centroids, lists.as_bytes())?;
+    writing.whole(Part::Centroids, Priority::Centroids, &centroids)?;
+    work.step(Phase::Gather, count, count)?;
+    Ok(IndexMeta {
+        version: VERSION,
+        metric: metric_name(metric).to_owned(),
+        dim,
+        rows: count as u32,
+        lists: lists.len() as u32,
+        blocks,
+        seed: work.seed,
+        length,
+        recall: options.recall,
+        curve,
+    })
+}
+
+/// Fills the centroids' section, and in each list what follows from its centroid alone.
+fn place_centroids(
+    trained: &Trained,
+    cut: &Parts,
+    metric: Metric,
+    lists: &mut [List],
+    clusters: &[u32],
+    section: &mut [u8],
+) {
+    let mut centroid = vec![0.0; trained.centroids.dim()];
+    for (list, cluster) in lists.iter_mut().zip(clusters) {
+        let cluster = *cluster as usize;
+        trained.centroids.get(cluster, &mut centroid);
+        list.square = dot(&centroid, &centroid);
+        list.scale = trained.centroids.scale(cluster);
+        list.spread = (cut.squares[cluster] / cut.counts[cluster].max(1) as f32).sqrt();
+    }
+    let bias = |list: usize| coarse::bias(metric, lists[list].square, lists[list].spread);
+    coarse::pack(&trained.centroids, clusters, bias, section);
+}
+
+/// Codes and rows in position order, until they move to their sections.
+struct Spools {
+    rows: Spool,
+    blocks: Option<Spool>,
+    narrow: Spool,
+    wide: Option<Spool>,
+}
+
+/// The half of a build that writes.
+struct Writing<'a, 'w> {
+    out: &'a mut PageWriter,
+    base_tag: u32,
+    shape: Shape,
+    work: &'a Work<'w>,
+    plan: &'a Plan,
+}
+
+impl Writing<'_, '_> {
+    /// Encodes load after load: vectors go to their section, codes and rows to temporary files.
+    fn encode(
+        &mut self,
+        mut parts: Parts,
+        lists: &mut [List],
+        clusters: &[u32],
+        coding: Coding<'_>,
+        coarse: Coarse<'_>,
+        held: sample::HeldOut,
+    ) -> Result<(Spools, Curve)> {
+        let (plan, work, dim) = (self.plan, self.work, self.plan.dim);
+        let mut trials = Trials::new(held, coding, &coarse, lists.len(), &work.account)?;
+        let mut spools = self.spools()?;
+        let rows_most = plan.load_rows.min(plan.count);
+        let mut vectors = Buffer::<f32>::new(&work.account, rows_most * dim)?;
+        let mut rows = Buffer::<u32>::new(&work.account, rows_most)?;
+        let threads = work.threads.max(1);
+        let coders = Coder::bytes(dim, rows_most.div_ceil(threads)) * threads + Plan::code_bytes(dim) * rows_most;
+        let _coders_room = work.account.try_reserve(coders as u64)?;
+        let mut coders: Vec<(Coder<'_>, Coded)> =
+            (0..threads).map(|_| (Coder::new(coding), Coded::default())).collect();
+        self.begin(Part::Vectors, Priority::Vectors)?;
+        let mut done = 0;
+        for part in 0..parts.len() {
+            for load in parts.loads(part, lists, clusters, plan) {
+                let count = load.positions.len();
+                let (rows, vectors) = (&mut rows[..count], &mut vectors[..count * dim]);
+                parts.read(&load, lists, clusters, plan, work, rows, vectors)?;
+                encode_load(&load, lists, vectors, dim, coarse, &mut coders);
+                self.records(self.shape.vectors, load.positions.start, vectors.as_bytes())?;
+                spools.rows.append(rows.as_bytes())?;
+                for (_, coded) in &coders {
+                    spools.narrow.append(&coded.narrow)?;
+                    if let (Some(blocks), Some(wide)) = (&mut spools.blocks, &mut spools.wide) {
+                        blocks.append(&coded.blocks)?;
+                        wide.append(&coded.wide)?;
+                    }
+                }
+                trials.see(
+                    &Seeing {
+                        coding,
+                        lists: &lists[load.lists.clone()],
+                        first_list: load.lists.start,
+                        rows,
+                        vectors,
+                        coded: coders.iter().map(|(_, coded)| coded).collect(),
+                        coarse,
+                    },
+                    threads,
+                );
+                done += count;
+                work.step(Phase::Encode, done, plan.count)?;
+            }
+            parts.drop_first();
+        }
+        self.out.end()?;
+        for spool in [Some(&mut spools.rows), spools.blocks.as_mut(), Some(&mut spools.narrow), spools.wide.as_mut()] {
+            spool.map_or(Ok(()), Spool::finish)?;
+        }
+        Ok((spools, trials.curve(&coarse, lists, &work.account)?))
+    }
+
+    fn spools(&self) -> Result<Spools> {
+        let create = |name: &str| {
+            Spool::create(&self.work.disk, &self.work.temp.join(name), &self.work.account, self.plan.read_buffer)
+        };
+        let coded = self.shape.metric != Metric::Manhattan;
+        Ok(Spools {
+            rows: create("ann-rows")?,
+            narrow: create("ann-narrow")?,
+            blocks: if coded { Some(create("ann-blocks")?) } else { None },
+            wide: if coded { Some(create("ann-wide")?) } else { None },
+        })
+    }
+
+    /// Moves the temporary files into their sections, each removed when done.
+    fn gather(&mut self, spools: Spools) -> Result<()> {
+        let Spools { rows, blocks, narrow, wide } = spools;
+        if let Some(blocks) = blocks {
+            self.copy(Part::Codes1, Priority::NarrowCodes, &blocks)?;
+        }
+        match wide {
+            Some(wide) => {
+                self.copy_records(Part::Codes3, self.shape.narrow, &narrow)?;
+                drop(narrow);
+                self.copy_records(Part::Codes6, self.shape.wide, &wide)?;
+            }
+            None => self.copy_records(Part::Codes8, self.shape.narrow, &narrow)?,
+        }
+        self.rows(&rows)?;
+        self.positions(&rows)
+    }
+
+    fn copy(&mut self, part: Part, priority: Priority, spool: &Spool) -> Result<()> {
+        self.begin(part, priority)?;
+        let mut reader = spool.read(&self.work.account, self.plan.read_buffer)?;
+        while reader.left() > 0 {
+            self.out.write(reader.next(usize::MAX)?)?;
+        }
+        self.out.end().map(|_| ())
+    }
+
+    fn copy_records(&mut self, part: Part, grid: Grid, spool: &Spool) -> Result<()> {
+        self.begin(part, Priority::WideCodes)?;
+        let mut reader = spool.read(&self.work.account, self.plan.read_buffer)?;
+        let mut page = vec![0u8; grid.record * grid.run(0)];
+        let mut position = 0;
+        while reader.left() > 0 {
+            let bytes = page.len().min(reader.left() as usize);
+            reader.read_exact(&mut page[..bytes])?;
+            self.records(grid, position, &page[..bytes])?;
+            position += (bytes / grid.record) as u32;
+        }
+        self.out.end().map(|_| ())
+    }
+
+    /// Writes records from `position` on, with the gaps that keep them inside pages.
+    fn records(&mut self, grid: Grid, mut position: u32, mut bytes: &[u8]) -> Result<()> {
+        const ZEROS: [u8; limits::PAGE] = [0; limits::PAGE];
+        while !bytes.is_empty() {
+            let run = (grid.run(position) * grid.record).min(bytes.len());
+            self.out.write(&bytes[..run])?;
+            position += (run / grid.record) as u32;
+            let gap = grid.gap(position - 1);
+            // The section ends with its last record.
+            if gap > 0 && (position as usize) < self.plan.count {
+                self.out.write(&ZEROS[..gap])?;
+            }
+            bytes = &bytes[run..];
+        }
+        Ok(())
+    }
+
+    fn rows(&mut self, rows: &Spool) -> Result<()> {
+        self.begin(Part::Rows, Priority::Ids)?;
+        let mut packer = Packer::new(self.shape.packed);
+        let mut bytes = Vec::new();
+        let mut reader = rows.read(&self.work.account, self.plan.read_buffer)?;
+        while reader.left() > 0 {
+            let mut row = 0u32;
+            reader.read_exact(row.as_mut_bytes())?;
+            packer.push(row, &mut bytes);
+            if bytes.len() >= 16 << 10 {
+                self.out.write(&bytes)?;
+                bytes.clear();
+            }
+        }
+        packer.finish(&mut bytes);
+        self.out.write(&bytes)?;
+        self.out.end().map(|_| ())
+    }
+
+    /// The inverse of the rows: as many of them at a time as fit, each time through all rows.
+    fn positions(&mut self, rows: &Spool) -> Result<()> {
+        self.begin(Part::Positions, Priority::Ids)?;
+        let room = (self.plan.load_rows * self.plan.dim).min(self.plan.count);
+        let mut positions = Buffer::<u32>::new(&self.work.account, room)?;
+        let mut packer = Packer::new(self.shape.packed);
+        let mut bytes = Vec::new();
+        for from in (0..self.plan.count).step_by(room) {
+            let to = (from + room).min(self.plan.count);
+            let mut reader = rows.read(&self.work.account, self.plan.read_buffer)?;
+            let (mut position, mut met) = (0u32, 0);
+            positions.fill(u32::MAX);
+            while reader.left() > 0 {
+                let mut row = 0u32;
+                reader.read_exact(row.as_mut_bytes())?;
+                if (from..to).contains(&(row as usize)) {
+                    met += usize::from(positions[row as usize - from] == u32::MAX);
+                    positions[row as usize - from] = position;
+                }
+                position += 1;
+            }
+            if met != to - from {
+                return Err(Error::bug(format!("of the rows {from} to {to} the source gave only {met}")));
+            }
+            for position in &positions[..to - from] {
+                packer.push(*position, &mut bytes);
+                if bytes.len() >= 16 << 10 {
+                    self.out.write(&bytes)?;
+                    bytes.clear();
+                }
+            }
+            self.work.step(Phase::Gather, to, self.plan.count)?;
+        }
+        packer.finish(&mut bytes);
+        self.out.write(&bytes)?;
+        self.out.end().map(|_| ())
+    }
+
+    fn begin(&mut self, part: Part, priority: Priority) -> Result<()> {
+        self.out.begin(part.tag(self.base_tag), priority)
+    }
+
+    fn whole(&mut self, part: Part, priority: Priority, bytes: &[u8]) -> Result<()> {
+        self.begin(part, priority)?;
+        self.out.write(bytes)?;
+        self.out.end().map(|_| ())
+    }
+}
+
+/// Encodes the lists of a load; each thread takes a run of lists with about the same number of vectors.
+fn encode_load(
+    load: &Load,
+    lists: &mut [List],
+    vectors: &[f32],
+    dim: usize,
+    coarse: Coarse<'_>,
+    coders: &mut [(Coder<'_>, Coded)],
+) {
+    let start = load.positions.start;
+    let share = load.positions.len().div_ceil(coders.len()) as u32;
+    let mut left = &mut lists[load.lists.clone()];
+    let mut first = load.lists.start;
+    std::thread::scope(|scope| {
+        for (at, (coder, coded)) in coders.iter_mut().enumerate() {
+            let until = start + share * (at as u32 + 1);
+            let take = left.partition_point(|list| list.start < until);
+            let (own, rest) = std::mem::take(&mut left).split_at_mut(take);
+            left = rest;
+            let first_list = first;
+            first += take;
+            scope.spawn(move || {
+                let mut centroid = vec![0.0; dim];
+                coded.clear();
+                for (at, list) in own.iter_mut().enumerate() {
+                    coarse.centroid(first_list + at, &mut centroid);
+                    let from = (list.start - start) as usize * dim;
+                    coder.encode(&vectors[from..from + list.count as usize * dim], &centroid, list, coded);
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,184 @@
+//! The recall curve: what a search must do to find a given share of the true ten nearest.
+//!
+//! ```text
+//!   recall   probes  slack   candidates rescored after 1 bit | 3 bits | 6 bits
+//!    .90       14     1.1                 61                    16       12       each measured at build time
+//!    .95       31     1.5                 98                    19       13       on held-out points of the segment
+//!    .98       80     1.9                180                    24       14
+//! ```
+//!
+//! Between two steps values are interpolated over the logarithm of what is missed, so more recall never costs less.
+
+use serde::{Deserialize, Serialize};
+
+/// Shares of the true ten nearest that the curve has a step for.
+pub(crate) const RECALLS: [f32; 15] =
+    [0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.925, 0.95, 0.96, 0.97, 0.98, 0.985, 0.99, 0.995, 0.998];
+
+/// The answers that recall is measured on.
+pub(crate) const NEAREST: usize = 10;
+
+/// One measured step.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// The share of the ten nearest that these settings find.
+    pub recall: f32,
+    /// Lists scanned, nearest first.
+    pub probes: f32,
+    /// Lists scanned to find the same share of the hundred nearest.
+    pub probes_hundred: f32,
+    /// A one-bit code is refined if its estimate plus this many standard errors passes what is known already.
+    pub slack: f32,
+    /// Candidates rescored where only one-bit codes are at hand.
+    pub narrow: f32,
+    /// Candidates rescored after refining with 3 and with 6 bits (Manhattan: both of 8).
+    pub wide: [f32; 2],
+}
+
+/// All steps, from least recall to most.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    pub steps: Vec<Step>,
+    /// Held-out points that it was measured on.
+    pub points: usize,
+}
+
+/// What one search does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Setting {
+    pub probes: usize,
+    pub slack: f32,
+    pub narrow: usize,
+    pub wide: [usize; 2],
+}
+
+impl Curve {
+    /// The setting that finds the share `recall` of the `k` nearest.
+    pub fn at(&self, recall: f32, k: usize) -> Setting {
+        let step = self.step(recall);
+        // Measured for 10 and for 100, and between them along the power of k that joins them. Fewer than 10 are found
+        // as ten are. Beyond 100, where points of other heaps may be next, nearly as k grows.
+        let tens = (k.clamp(NEAREST, 100) as f32 / NEAREST as f32).log10();
+        let beyond = (k.max(100) as f32 / 100.0).powf(0.8);
+        let probes = step.probes * (step.probes_hundred / step.probes.max(1.0)).max(1.0).powf(tens) * beyond;
+        // Candidates past the k that are wanted make up for the codes' error near the k-th: as many vectors as lie
+        // there, which grow as k does.
+        let more = |candidates: f32| {
+            let past = (candidates - NEAREST as f32).max(1.0);
+            (k as f32 + past * (k as f32 / NEAREST as f32).max(0.5)).ceil() as usize
+        };
+        Setting {
+            probes: (probes - 1e-3).ceil().max(1.0) as usize,
+            slack: step.slack,
+            narrow: more(step.narrow),
+            wide: step.wide.map(more),
+        }
+    }
+
+    fn step(&self, recall: f32) -> Step {
+        let (Some(first), Some(last)) = (self.steps.first(), self.steps.last()) else {
+            return Step { recall, ..Step::UNMEASURED };
+        };
+        if recall <= first.recall {
+            return *first;
+        }
+        let Some(pair) = self.steps.windows(2).find(|pair| recall <= pair[1].recall) else {
+            // Beyond what was measured: probes grow with what is missed less.
+            let times = ((1.0 - last.recall) / (1.0 - recall).max(1e-4)).max(1.0).sqrt();
+            return Step { recall, probes: last.probes * times, probes_hundred: last.probes_hundred * times, ..*last };
+        };
+        let missed = |recall: f32| (1.0 - recall).max(1e-6).ln();
+        let way = (missed(recall) - missed(pair[0].recall)) / (missed(pair[1].recall) - missed(pair[0].recall));
+        let mix = |a: f32, b: f32| a + (b - a) * way.clamp(0.0, 1.0);
+        Step {
+            recall,
+            probes: mix(pair[0].probes, pair[1].probes),
+            probes_hundred: mix(pair[0].probes_hundred, pair[1].probes_hundred),
+            slack: mix(pair[0].slack, pair[1].slack),
+            narrow: mix(pair[0].narrow, pair[1].narrow),
+            wide: [0, 1].map(|at| mix(pair[0].wide[at], pair[1].wide[at])),
+        }
+    }
+
+    /// Each value at least that of the step before: what noise made fall is lifted.
+    pub(crate) fn make_monotone(&mut self) {
+        for at in 1..self.steps.len() {
+            let (before, rest) = self.steps.split_at_mut(at);
+            let (before, step) = (&before[at - 1], &mut rest[0]);
+            step.probes = step.probes.max(before.probes);
+            step.probes_hundred = step.probes_hundred.max(before.probes_hundred).max(step.probes);
+            step.slack = step.slack.max(before.slack);
+            step.narrow = step.narrow.max(before.narrow);
+            step.wide = [0, 1].map(|width| step.wide[width].max(before.wide[width]));
+        }
+    }
+}
+
+impl Step {
+    /// For an index too small to be measured.
+    const UNMEASURED: Self =
+        Self { recall: 0.0, probes: 1e9, probes_hundred: 1e9, slack: 3.0, narrow: 300.0, wide: [40.0, 20.0] };
+}
+
+/// The recall that a client asks for by `ef`: what a graph (HNSW, M = 16) finds with it on text vectors of a hundred
+/// dimensions, about.
+pub fn recall_of_ef(ef: usize) -> f32 {
+    (1.0 - 0.04 * 64.0 / ef.max(1) as f32).clamp(0.3, 0.9995)
+}
+
+/// What is aimed at so that the wished recall is kept on other points than those measured.
+pub fn aim(wished: f32) -> f32 {
+    1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * 0.8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn curve() -> Curve {
+        let steps = RECALLS.iter().enumerate().map(|(at, recall)| {
+            let at = at as f32;
+            Step {
+                recall: *recall,
+                probes: 2.0 + at * at,
+                probes_hundred: 4.0 + at * at * 1.5,
+                slack: 0.5 + at * 0.1,
+                narrow: 40.0 + at * 10.0,
+                wide: [15.0 + at, 11.0 + at / 4.0],
+            }
+        });
+        Curve { steps: steps.collect(), points: 300 }
+    }
+
+    #[test]
+    fn more_ef_and_more_hits_never_do_less() {
+        let curve = curve();
+        for k in [1, 10, 50, 100, 1000] {
+            let mut before = curve.at(recall_of_ef(1), k);
+            for ef in 2..3000 {
+                let setting = curve.at(recall_of_ef(ef), k);
+                assert!(setting.probes >= before.probes && setting.slack >= before.slack, "ef {ef} k {k}");
+                assert!(setting.narrow >= before.narrow && setting.wide[1] >= before.wide[1]);
+                assert!(setting.wide.iter().all(|candidates| *candidates >= k));
+                before = setting;
+            }
+        }
+        for ef in [1, 64, 1000] {
+            let mut before = curve.at(recall_of_ef(ef), 1);
+            for k in 2..200 {
+                let setting = curve.at(recall_of_ef(ef), k);
+                assert!(setting.probes >= before.probes && setting.wide[0] >= before.wide[0]);
+                before = setting;
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_met_exactly() {
+        let curve = curve();
+        for step in &curve.steps {
+            assert_eq!(curve.at(step.recall, 10).probes, step.probes.ceil() as usize);
+        }
+        assert!(Curve::default().at(0.9, 10).probes > 1_000_000);
+    }
+}

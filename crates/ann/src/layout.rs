@@ -1,0 +1,298 @@
+//! How the sections of one index lie in its page file.
+//!
+//! ```text
+//!   base_tag +0 centroids   dim x f32 scales, then blocks of 16 centroids of i8
+//!            +1 clusters    one [`List`] each: where its vectors start, how many, how its factors are packed
+//!            +2 codes1      lists one after another, each in blocks of 32 codes with their factors
+//!            +3 codes3      one record a vector: packed code, two u16 factors
+//!            +4 codes6      the same, wider (Manhattan: codes8, and neither 1, 3 nor 6)
+//!            +5 vectors     one record a vector: the original f32
+//!            +6 rows        position -> row, packed
+//!            +7 positions   row -> position, packed
+//! ```
+//!
+//! A *position* is a vector's place in cluster order; codes, vectors and rows share it, so a place in any
+//! section follows from the position alone.
+
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// What one section of an index holds; its tag is the index's base tag plus this.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Part {
+    Centroids,
+    Clusters,
+    Codes1,
+    Codes3,
+    Codes6,
+    Vectors,
+    Rows,
+    Positions,
+    Codes8,
+}
+
+/// Tags that one index may use: `base_tag .. base_tag + TAGS`.
+pub const TAGS: u32 = 16;
+
+impl Part {
+    pub const ALL: [Part; 9] = [
+        Part::Centroids,
+        Part::Clusters,
+        Part::Codes1,
+        Part::Codes3,
+        Part::Codes6,
+        Part::Vectors,
+        Part::Rows,
+        Part::Positions,
+        Part::Codes8,
+    ];
+
+    pub fn tag(self, base_tag: u32) -> u32 {
+        base_tag + self as u32
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Centroids => "centroids",
+            Self::Clusters => "clusters",
+            Self::Codes1 => "codes1",
+            Self::Codes3 => "codes3",
+            Self::Codes6 => "codes6",
+            Self::Vectors => "vectors",
+            Self::Rows => "rows",
+            Self::Positions => "positions",
+            Self::Codes8 => "codes8",
+        }
+    }
+}
+
+/// Records of one length in pages: as many whole ones a page as fit; a record longer than a page starts on a
+/// page of its own. So none straddles more pages than it must.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grid {
+    pub(crate) record: usize,
+    /// Records a page; 0 if a record is longer than a page.
+    per_page: usize,
+    /// Bytes from a record's start to the next group of pages.
+    stride: usize,
+    /// `2^44 / per_page`, rounded up: divides by multiplication.
+    magic: u64,
+}
+
+impl Grid {
+    pub(crate) fn new(record: usize) -> Self {
+        let per_page = PAGE / record;
+        let (stride, magic) = match per_page {
+            0 => (record.next_multiple_of(PAGE), 0),
+            per_page => (PAGE, (1u64 << 44).div_ceil(per_page as u64)),
+        };
+        Self { record, per_page, stride, magic }
+    }
+
+    /// Where a record starts.
+    #[inline]
+    pub(crate) fn at(&self, position: u32) -> usize {
+        if self.per_page == 0 {
+            return position as usize * self.stride;
+        }
+        // Exact for every u32: the magic number is too large by less than per_page (at most 2^12) parts of 2^44,
+        // which over 2^32 positions stays below one step of the quotient.
+        let page = ((u128::from(position) * u128::from(self.magic)) >> 44) as usize;
+        page * PAGE + (position as usize - page * self.per_page) * self.record
+    }
+
+    /// How many records stand one after another without a gap from `position` on.
+    #[inline]
+    pub(crate) fn run(&self, position: u32) -> usize {
+        match self.per_page {
+            0 => 1,
+            per_page => per_page - position as usize % per_page,
+        }
+    }
+
+    /// Bytes of a section of `count` records; the last page ends with its last record.
+    pub(crate) fn bytes(&self, count: usize) -> u64 {
+        match count {
+            0 => 0,
+            count => (self.at(count as u32 - 1) + self.record) as u64,
+        }
+    }
+
+    /// Zero bytes between the record at `position` and the next one.
+    pub(crate) fn gap(&self, position: u32) -> usize {
+        match self.per_page {
+            0 => self.stride - self.record,
+            _ if self.run(position) == 1 => PAGE - self.per_page * self.record,
+            _ => 0,
+        }
+    }
+}
+
+/// Numbers of `bits` bits each, one after another, little end first; 8 zero bytes follow the last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Packed {
+    pub(crate) bits: u32,
+}
+
+/// Zero bytes after the last packed number, so that each can be read as one word.
+pub(crate) const PACKED_TAIL: usize = 8;
+
+impl Packed {
+    /// Wide enough for every number below `count`.
+    pub(crate) fn for_count(count: usize) -> Self {
+        Self { bits: (usize::BITS - count.saturating_sub(1).leading_zeros()).max(1) }
+    }
+
+    pub(crate) fn bytes(&self, count: usize) -> u64 {
+        (count as u64 * u64::from(self.bits)).div_ceil(8) + PACKED_TAIL as u64
+    }
+
+    /// The bytes that hold the `count` numbers from `first` on, with the tail that reading needs.
+    pub(crate) fn range(&self, first: u32, count: usize) -> std::ops::Range<usize> {
+        let bit = u64::from(first) * u64::from(self.bits);
+        let end = bit + count as u64 * u64::from(self.bits);
+        (bit / 8) as usize..end.div_ceil(8) as usize + PACKED_TAIL
+    }
+
+    /// The number at `index`, from bytes that begin at byte `from` of the section.
+    #[inline]
+    pub(crate) fn get(&self, bytes: &[u8], from: usize, index: u32) -> u32 {
+        let bit = u64::from(index) * u64::from(self.bits);
+        let at = (bit / 8) as usize - from;
+        let mut word = [0; 8];
+        word.copy_from_slice(&bytes[at..at + 8]);
+        ((u64::from_le_bytes(word) >> (bit % 8)) & ((1u64 << self.bits) - 1)) as u32
+    }
+}
+
+/// Packs numbers one after another.
+pub(crate) struct Packer {
+    bits: u32,
+    word: u64,
+    filled: u32,
+}
+
+impl Packer {
+    pub(crate) fn new(packed: Packed) -> Self {
+        Self { bits: packed.bits, word: 0, filled: 0 }
+    }
+
+    pub(crate) fn push(&mut self, number: u32, out: &mut Vec<u8>) {
+        self.word |= u64::from(number) << self.filled;
+        self.filled += self.bits;
+        while self.filled >= 8 {
+            out.push(self.word as u8);
+            self.word >>= 8;
+            self.filled -= 8;
+        }
+    }
+
+    pub(crate) fn finish(self, out: &mut Vec<u8>) {
+        if self.filled > 0 {
+            out.push(self.word as u8);
+        }
+        out.extend_from_slice(&[0; PACKED_TAIL]);
+    }
+}
+
+/// A value stored as a u16 (or u8) lies at `least + step * stored`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct Span {
+    pub(crate) least: f32,
+    pub(crate) step: f32,
+}
+
+/// Widths of codes that lie side by side, in bits a dimension, narrowest first.
+pub const WIDTHS: [u32; 3] = [1, 3, 6];
+
+/// One entry of the cluster table: 76 bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub(crate) struct List {
+    /// Position of its first vector.
+    pub(crate) start: u32,
+    pub(crate) count: u32,
+    /// Its first block among all blocks of one-bit codes.
+    pub(crate) block: u32,
+    /// The centroid is `scale * dimension's scale * i8`.
+    pub(crate) scale: f32,
+    /// Squared length of the centroid.
+    pub(crate) square: f32,
+    /// Root of the mean squared distance of its vectors to the centroid.
+    pub(crate) spread: f32,
+    /// Largest such distance.
+    pub(crate) radius: f32,
+    /// For each of [`WIDTHS`], how the factors f and k of its codes are packed. (Manhattan: `[0].0.step` is the
+    /// step of its 8-bit codes.)
+    pub(crate) factors: [[Span; 2]; 3],
+}
+
+const _: () = assert!(size_of::<List>() == 76);
+
+impl List {
+    pub(crate) fn positions(&self) -> std::ops::Range<u32> {
+        self.start..self.start + self.count
+    }
+
+    /// Reads the table's entry at `index`.
+    #[inline]
+    pub(crate) fn read(table: &[u8], index: usize) -> Result<List> {
+        let at = index * size_of::<List>();
+        let bytes = table.get(at..at + size_of::<List>());
+        bytes
+            .and_then(|bytes| List::read_from_bytes(bytes).ok())
+            .ok_or_else(|| Error::corrupt(format!("the cluster table has no entry {index}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_base::Rng;
+
+    #[test]
+    fn records_stay_inside_pages() {
+        for record in [1, 3, 40, 79, 400, 1000, 2048, 2049, 4096, 4097, 10_000] {
+            let grid = Grid::new(record);
+            let mut expected = 0;
+            for position in 0..3000u32 {
+                assert_eq!(grid.at(position), expected, "record {record} position {position}");
+                let pages = (expected + record - 1) / PAGE - expected / PAGE + 1;
+                assert_eq!(pages, record.div_ceil(PAGE));
+                expected += record + grid.gap(position);
+            }
+            for position in [u32::MAX, u32::MAX - 1, u32::MAX / 2, 1 << 31] {
+                let per_page = (PAGE / record) as u64;
+                let wide = u64::from(position);
+                let plain = match per_page {
+                    0 => wide * (record.next_multiple_of(PAGE) as u64),
+                    _ => wide / per_page * PAGE as u64 + wide % per_page * record as u64,
+                };
+                assert_eq!(grid.at(position) as u64, plain, "record {record} position {position}");
+            }
+        }
+    }
+
+    #[test]
+    fn packed_numbers_come_back() {
+        let mut rng = Rng::new(1);
+        for count in [1usize, 2, 3, 100, 1000, 1 << 20, u32::MAX as usize] {
+            let packed = Packed::for_count(count);
+            let numbers: Vec<u32> = (0..777).map(|_| rng.below(count as u64) as u32).collect();
+            let (mut bytes, mut packer) = (Vec::new(), Packer::new(packed));
+            for number in &numbers {
+                packer.push(*number, &mut bytes);
+            }
+            packer.finish(&mut bytes);
+            assert_eq!(bytes.len() as u64, packed.bytes(777));
+            for (index, number) in numbers.iter().enumerate() {
+                assert_eq!(packed.get(&bytes, 0, index as u32), *number);
+                let range = packed.range(index as u32, 1);
+                assert_eq!(packed.get(&bytes[range.clone()], range.start, index as u32), *number);
+            }
+        }
+    }
+}

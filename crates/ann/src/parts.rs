@@ -1,0 +1,232 @@
+//! The external sort by cluster: the second pass over the stream cuts it into parts, each part is then read
+//! in loads that fit into memory.
+//!
+//! ```text
+//!   stream ──assign──► part 0: clusters 0..57     a record: row u32 | cluster u32 | vector
+//!                      part 1: clusters 57..109
+//!                      ...
+//!   part ──► load: lists 0..31, vectors in their final order ──► load: lists 31..57 ──► ...
+//! ```
+//!
+//! Bounds of parts come from the sample, so a part may turn out larger than a load; it is then read once for
+//! each load. A cluster larger than a load becomes several lists with the same centroid.
+
+use crate::buffer::Buffer;
+use crate::layout::List;
+use crate::plan::Plan;
+use crate::sample::check_batch;
+use crate::source::Source;
+use crate::spool::Spool;
+use crate::tiles::Tiles;
+use crate::train::Trained;
+use crate::work::{Phase, Work};
+use ramekin_base::{Error, Result};
+use ramekin_vecmath::{BLOCK, dot};
+use std::collections::VecDeque;
+use std::ops::Range;
+use zerocopy::IntoBytes;
+
+/// Bytes before the vector in a record of a part.
+const HEAD: usize = 8;
+/// The least buffer of a part's file.
+const BUFFER_LEAST: usize = 4096;
+
+/// The whole stream, cut by cluster.
+pub(crate) struct Parts {
+    /// Files of the parts not yet encoded, first part first.
+    spools: VecDeque<Spool>,
+    /// The first cluster of each part, then their number.
+    bounds: Vec<u32>,
+    /// Vectors of each cluster.
+    pub(crate) counts: Buffer<u32>,
+    /// Of each cluster, the sum of squared distances of its vectors to the centroid.
+    pub(crate) squares: Buffer<f32>,
+    /// Root of the mean squared length of all vectors.
+    pub(crate) length: f32,
+}
+
+/// Clusters of each part, so that by the sample's counts a part fills nine tenths of a load.
+fn bounds(sampled: &[u32], plan: &Plan) -> Vec<u32> {
+    let total: u64 = sampled.iter().map(|count| u64::from(*count)).sum::<u64>().max(1);
+    let parts_max = (plan.part_buffers / BUFFER_LEAST).max(1);
+    let rows = (plan.load_rows as u64 * 9 / 10).max(plan.count as u64 / parts_max as u64 + 1);
+    let (mut bounds, mut filled) = (vec![0], 0);
+    for (cluster, count) in sampled.iter().enumerate() {
+        let expected = u64::from(*count) * plan.count as u64 / total;
+        if filled > 0 && filled + expected > rows {
+            bounds.push(cluster as u32);
+            filled = 0;
+        }
+        filled += expected;
+    }
+    bounds.push(sampled.len() as u32);
+    bounds
+}
+
+/// The second pass: each vector goes to the part of its nearest centroid.
+pub(crate) fn cut(
+    source: &mut dyn Source,
+    trained: &Trained,
+    plan: &Plan,
+    work: &Work<'_>,
+    rows: &mut Vec<u32>,
+    vectors: &mut Vec<f32>,
+) -> Result<Parts> {
+    let bounds = bounds(&trained.counts, plan);
+    let parts = bounds.len() - 1;
+    let buffer = (plan.part_buffers / parts).clamp(BUFFER_LEAST, 256 << 10) / BUFFER_LEAST * BUFFER_LEAST;
+    let mut spools = VecDeque::with_capacity(parts);
+    for part in 0..parts {
+        let path = work.temp.join(format!("ann-part-{part}"));
+        spools.push_back(Spool::create(&work.disk, &path, &work.account, buffer)?);
+    }
+    let mut counts = Buffer::<u32>::new(&work.account, trained.centroids.len())?;
+    let mut squares = Buffer::<f32>::new(&work.account, trained.centroids.len())?;
+    let mut lengths = 0f64;
+    let tiles = Tiles::new(&trained.centroids, plan.tile, work.threads, &work.account)?;
+    let (mut best, mut scores, mut seen) = (Vec::new(), Vec::new(), 0);
+    source.rewind()?;
+    while source.next(rows, vectors)? {
+        check_batch(rows, vectors, seen, plan)?;
+        best.resize(rows.len(), 0);
+        scores.resize(rows.len(), 0.0);
+        tiles.assign(vectors, &mut best, &mut scores);
+        for (((row, cluster), score), x) in rows.iter().zip(&best).zip(&scores).zip(vectors.chunks_exact(plan.dim)) {
+            let square = dot(x, x);
+            lengths += f64::from(square);
+            squares[*cluster as usize] += (square - 2.0 * score).max(0.0);
+            let part = bounds.partition_point(|first| first <= cluster) - 1;
+            let spool = &mut spools[part];
+            spool.append([*row, *cluster].as_bytes())?;
+            spool.append(x.as_bytes())?;
+            counts[*cluster as usize] += 1;
+        }
+        seen += rows.len();
+        work.step(Phase::Assign, seen, plan.count)?;
+    }
+    if seen != plan.count {
+        return Err(Error::bug(format!("the source promised {} vectors and gave {seen} the second time", plan.count)));
+    }
+    for spool in &mut spools {
+        spool.finish()?;
+    }
+    let length = (lengths / plan.count as f64).sqrt() as f32;
+    Ok(Parts { spools, bounds, counts, squares, length })
+}
+
+/// Some lists of one part, with their vectors in the order that they keep.
+pub(crate) struct Load {
+    /// Lists of this load.
+    pub(crate) lists: Range<usize>,
+    /// Positions of its vectors.
+    pub(crate) positions: Range<u32>,
+}
+
+impl Parts {
+    /// The lists of all clusters, each no longer than a load, in order of position. Of an empty cluster there is none.
+    pub(crate) fn lists(&self, plan: &Plan) -> (Vec<List>, Vec<u32>) {
+        let (mut lists, mut clusters) = (Vec::new(), Vec::new());
+        let (mut start, mut block) = (0, 0);
+        for (cluster, count) in self.counts.iter().enumerate() {
+            let piece = piece_rows(*count, plan);
+            let mut left = *count;
+            while left > 0 {
+                let count = left.min(piece);
+                lists.push(List { start, count, block, ..List::default() });
+                clusters.push(cluster as u32);
+                start += count;
+                block += count.div_ceil(BLOCK as u32);
+                left -= count;
+            }
+        }
+        (lists, clusters)
+    }
+
+    /// Bytes of [`Parts::lists`], before it is made.
+    pub(crate) fn lists_bytes(&self, plan: &Plan) -> u64 {
+        let pieces = |count: &u32| u64::from(count.div_ceil(piece_rows(*count, plan).max(1)));
+        self.counts.iter().map(pieces).sum::<u64>() * 2 * (size_of::<List>() + 4) as u64
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bounds.len() - 1
+    }
+
+    /// The loads of a part: runs of its lists that fit.
+    pub(crate) fn loads(&self, part: usize, lists: &[List], clusters: &[u32], plan: &Plan) -> Vec<Load> {
+        let from = clusters.partition_point(|cluster| *cluster < self.bounds[part]);
+        let to = clusters.partition_point(|cluster| *cluster < self.bounds[part + 1]);
+        let mut loads: Vec<Load> = Vec::new();
+        for (at, list) in lists[from..to].iter().enumerate().map(|(at, list)| (from + at, list)) {
+            match loads.last_mut() {
+                Some(load) if list.positions().end - load.positions.start <= plan.load_rows as u32 => {
+                    load.lists.end = at + 1;
+                    load.positions.end = list.positions().end;
+                }
+                _ => loads.push(Load { lists: at..at + 1, positions: list.positions() }),
+            }
+        }
+        loads
+    }
+
+    /// Reads a load of the first part left: vectors and rows, each at its position.
+    #[allow(clippy::too_many_arguments, reason = "what is read, where it goes, and the means")]
+    pub(crate) fn read(
+        &self,
+        load: &Load,
+        lists: &[List],
+        clusters: &[u32],
+        plan: &Plan,
+        work: &Work<'_>,
+        rows: &mut [u32],
+        vectors: &mut [f32],
+    ) -> Result<()> {
+        let spool = self.spools.front().ok_or_else(|| Error::bug("no part is left to read"))?;
+        let mut reader = spool.read(&work.account, plan.read_buffer)?;
+        // Where each cluster of the load begins, counted from the load's start; negative if in an earlier load.
+        let first = clusters[load.lists.start];
+        let last = clusters[load.lists.end - 1];
+        let mut next = Vec::with_capacity((last - first + 1) as usize);
+        for cluster in first..=last {
+            let list = clusters.partition_point(|c| *c < cluster);
+            next.push(i64::from(lists[list.min(lists.len() - 1)].start) - i64::from(load.positions.start));
+        }
+        let (count, row_bytes) = ((load.positions.end - load.positions.start) as i64, plan.dim * 4);
+        let mut filled = 0;
+        while reader.left() > 0 {
+            let mut head = [0u32; HEAD / 4];
+            reader.read_exact(head.as_mut_bytes())?;
+            let [row, cluster] = head;
+            let slot = match cluster.checked_sub(first).and_then(|at| next.get_mut(at as usize)) {
+                Some(next) => {
+                    *next += 1;
+                    *next - 1
+                }
+                None => -1,
+            };
+            if (0..count).contains(&slot) {
+                let slot = slot as usize;
+                rows[slot] = row;
+                reader.read_exact(vectors[slot * plan.dim..(slot + 1) * plan.dim].as_mut_bytes())?;
+                filled += 1;
+            } else {
+                reader.skip(row_bytes)?;
+            }
+        }
+        if filled != count {
+            return Err(Error::bug(format!("a part gave {filled} of {count} vectors")));
+        }
+        Ok(())
+    }
+
+    /// The first part left is no longer needed: its file goes.
+    pub(crate) fn drop_first(&mut self) {
+        self.spools.pop_front();
+    }
+}
+
+/// The longest list of a cluster of `count` vectors: the cluster is cut evenly.
+fn piece_rows(count: u32, plan: &Plan) -> u32 {
+    let pieces = count.div_ceil(plan.load_rows as u32).max(1);
+    count.div_ceil(pieces)
+}

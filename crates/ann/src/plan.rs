@@ -1,0 +1,131 @@
+//! How a build spends its memory: from the account's limit follow the sample, the clusters and the parts.
+//!
+//! ```text
+//!   phase      what is held at the same time                                    share of the limit
+//!   Sample     sample, held-out points, one batch                               1/2, 1/16, the batch
+//!   Train      sample + centroids, f32 rows of one region                       + 1/8, 1/8
+//!   Assign     centroids, their panels, a write buffer for each part, a batch   1/8, 1/8, 1/8
+//!   Encode     centroids, one part: vectors, rows, codes; candidates            2/5, 1/8
+//! ```
+//!
+//! The shares leave about a tenth for what is small: counts, orders, the cluster table.
+
+use crate::encode::Coder;
+use crate::source::batch_rows;
+use crate::trial::Trials;
+use crate::work::{BuildOptions, Work};
+use ramekin_base::{Error, Result, Size};
+
+/// Without a limit of its own an account is taken to have this many bytes.
+const LIMIT_WITHOUT: u64 = 512 << 20;
+
+/// Bytes below which no build is tried, whatever its dimension.
+const LIMIT_LEAST: u64 = 1 << 20;
+
+/// Fewer vectors than this make one cluster: its codes are scanned as a whole.
+const CLUSTERED_FROM: usize = 256;
+
+/// What a build will use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Plan {
+    pub(crate) count: usize,
+    pub(crate) dim: usize,
+    pub(crate) clusters: usize,
+    pub(crate) sample: usize,
+    pub(crate) held_out: usize,
+    /// Rows of f32 that one step of training may hold.
+    pub(crate) region_rows: usize,
+    /// Centroids whose panels may be held at a time.
+    pub(crate) tile: usize,
+    /// Vectors that one load of the encoder may hold.
+    pub(crate) load_rows: usize,
+    /// Bytes of write buffers of all parts together.
+    pub(crate) part_buffers: usize,
+    /// Bytes of buffers to read temporary files through.
+    pub(crate) read_buffer: usize,
+}
+
+impl Plan {
+    pub(crate) fn make(count: usize, dim: usize, work: &Work<'_>, options: &BuildOptions) -> Result<Self> {
+        let limit = match work.account.limit() {
+            u64::MAX => LIMIT_WITHOUT,
+            limit => limit.saturating_sub(work.account.used()),
+        };
+        Self::of(count, dim, limit, options)
+    }
+
+    /// Bytes of one vector's codes of all widths, with their factors and its part of half-filled blocks.
+    pub(crate) fn code_bytes(dim: usize) -> usize {
+        (dim * 12).div_ceil(8) + 24
+    }
+
+    pub(crate) fn of(count: usize, dim: usize, limit: u64, options: &BuildOptions) -> Result<Self> {
+        let row = 4 * dim as u64;
+        let share = |parts: u64, of: u64| (limit * parts / of) as usize;
+        // Not less than a few whole vectors in every place where one must fit.
+        let least = LIMIT_LEAST.max(row * 96);
+        if limit < least {
+            let (needed, there) = (Size(least), Size(limit));
+            let text =
+                format!("an index build over {dim} dimensions needs {needed} of working memory, and has {there}");
+            return Err(Error::no_memory(text));
+        }
+        let compact = dim + 16;
+        let clusters = match count {
+            ..CLUSTERED_FROM => 1,
+            count => ((4.0 * (count as f64).sqrt()) as usize).min(count / 32).min(share(1, 8) / compact).max(1),
+        };
+        // From 16 to 64 points a centroid, as memory allows; beyond that a larger sample moves centroids by less than
+        // they differ between two seeds.
+        let per_cluster = if options.ef_construct > 200 { 128 } else { 64 };
+        let sample = (clusters * per_cluster).min(share(1, 2) / compact).clamp(1, count.max(1));
+        let held_out = (share(1, 8) / Trials::bytes_each(dim)).clamp(1, 320).min(count);
+        // A vector of a load with its row, its codes of all widths and their factors.
+        let load_row = 4 * dim + 4 + Self::code_bytes(dim) + Coder::bytes(0, 1) + dim.div_ceil(8);
+        let batch = batch_rows(dim) * (4 * dim + 16);
+        let load = share(2, 5).max(4 * load_row);
+        Ok(Self {
+            count,
+            dim,
+            clusters,
+            sample,
+            held_out,
+            region_rows: (share(1, 8) / (4 * dim)).max(8),
+            tile: (share(1, 12) / (4 * dim + 4)).clamp(32, clusters.next_multiple_of(32)) / 32 * 32,
+            load_rows: (load / load_row).max(1),
+            part_buffers: share(1, 8).min(16 << 20),
+            read_buffer: share(1, 24).clamp(64 << 10, 1 << 20).min(batch.max(64 << 10)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_by_a_hundred_fits_24_mib() {
+        let plan = Plan::of(1_000_000, 100, 24 << 20, &BuildOptions::default()).unwrap();
+        assert_eq!(plan.clusters, 4000);
+        assert!(plan.sample >= 100_000 && plan.load_rows > 10_000 && plan.tile == 4000, "{plan:?}");
+        let more = Plan::of(1_000_000, 100, 256 << 20, &BuildOptions::default()).unwrap();
+        assert_eq!(more.sample, 256_000);
+    }
+
+    #[test]
+    fn every_shape_has_a_plan_or_a_clear_refusal() {
+        for dim in [1, 2, 100, 1536, 65_536] {
+            for count in [1, 2, 255, 256, 10_000, 1_000_000, 100_000_000] {
+                for limit in [1u64 << 10, 1 << 20, 24 << 20, 1 << 30] {
+                    match Plan::of(count, dim, limit, &BuildOptions::default()) {
+                        Ok(plan) => {
+                            assert!(plan.clusters >= 1 && plan.sample >= 1 && plan.load_rows >= 1, "{plan:?}");
+                            assert!(plan.held_out <= count && plan.tile >= 32);
+                        }
+                        Err(error) => assert_eq!(error.kind(), ramekin_base::Kind::NoMemory),
+                    }
+                }
+            }
+        }
+    }
+}

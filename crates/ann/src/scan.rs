@@ -1,0 +1,303 @@
+//! The middle step of a search: the codes of the nearest lists.
+//!
+//! ```text
+//!   list ──► 1-bit scan, bound against the known ──► filter ──► wait for their wider code to arrive ──► refine
+//!              (the next list is scanned meanwhile)                                                      │
+//!              the known = the least of the best few  ◄──────────────────────────────────────────────────┘
+//! ```
+//!
+//! A filter that lets little through makes the nearest lists too few: the k nearest that pass are about the k / share
+//! nearest of all, and so many lists are scanned as those would need.
+
+use crate::encode::{linear, query_bytes};
+use crate::index::FETCH_BYTES;
+use crate::layout::List;
+use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Slot};
+use crate::search::Means;
+use crate::trial::{ERROR, estimate};
+use ramekin_base::Result;
+use ramekin_vecmath::{BLOCK, Metric, Probe, sad};
+use std::ops::Range;
+
+/// Survivors that wait for their wider codes before they are refined together.
+const WAITING: usize = 32;
+
+/// Scans the slots, and more lists if the filter asks for them.
+pub(crate) fn scan(means: &Means<'_>, scratch: &mut Scratch) -> Result<()> {
+    scratch.best.begin(means.kept());
+    scratch.pending.clear();
+    let mut tally = Tally::default();
+    let mut done = 0;
+    loop {
+        let until = scratch.slots.len();
+        if means.codes_resident() {
+            for slot in done..until {
+                scan_resident(means, scratch, slot, &mut tally)?;
+            }
+        } else {
+            scan_paged(means, scratch, done..until, &mut tally)?;
+        }
+        refine(means, scratch);
+        done = until;
+        let wanted = lists_wanted(means, &tally, scratch.best.len(), done);
+        if wanted <= done {
+            break;
+        }
+        more_slots(means, scratch, wanted)?;
+    }
+    scratch.profile.clusters = done as u64;
+    Ok(())
+}
+
+/// How the filter answered.
+#[derive(Default)]
+struct Tally {
+    asked: u64,
+    passed: u64,
+}
+
+/// How many lists should be scanned, now that `done` of them have given `found` candidates.
+fn lists_wanted(means: &Means<'_>, tally: &Tally, found: usize, done: usize) -> usize {
+    let lists = means.index.shape.lists;
+    let mut wanted = done;
+    if tally.passed < tally.asked && means.params.probes.is_none() {
+        // One more of each: a filter of which little was seen is not taken for one that passes nothing.
+        let share = (tally.passed + 1) as f64 / (tally.asked + 1) as f64;
+        let k = (means.k as f64 / share).min(means.index.shape.rows as f64) as usize;
+        wanted = means.index.setting(k.max(means.k), means.params).probes;
+    }
+    // Fewer than k are right only if a threshold forbids more.
+    if found < means.k && means.floor == f32::NEG_INFINITY {
+        wanted = wanted.max(done * 2);
+    }
+    wanted.min(lists)
+}
+
+/// Slots of the next nearest lists behind those that were scanned.
+fn more_slots(means: &Means<'_>, scratch: &mut Scratch, wanted: usize) -> Result<()> {
+    let scanned = scratch.slots.len();
+    let before: Vec<Slot> = scratch.slots.clone();
+    means.coarse(wanted, scratch)?;
+    debug_assert!(scratch.slots.iter().zip(&before).all(|(a, b)| a.index == b.index));
+    debug_assert!(scratch.slots.len() > scanned);
+    Ok(())
+}
+
+fn scan_resident(means: &Means<'_>, scratch: &mut Scratch, slot: usize, tally: &mut Tally) -> Result<()> {
+    let list = scratch.slots[slot].list;
+    let shape = &means.index.shape;
+    let rows = means.rows.as_deref().unwrap_or_default();
+    if let Some(codes) = means.codes1.as_deref() {
+        let block = shape.block_bytes();
+        let start = list.block as usize * block;
+        if let Some(next) = scratch.slots.get(slot + 1) {
+            prefetch(codes, next.list.block as usize * block, 512);
+        }
+        for lanes in pieces(list.count) {
+            let from = start + lanes.start / BLOCK * block;
+            let to = start + lanes.end.div_ceil(BLOCK) * block;
+            let survivors = Piece { slot, lanes, codes: &codes[from..to], rows, rows_from: 0 };
+            scan_piece(means, scratch, &survivors, tally)?;
+        }
+        return Ok(());
+    }
+    Ok(())
+}
+
+/// Lanes of a list, so many at a time that what passes has room.
+fn pieces(count: u32) -> impl Iterator<Item = Range<usize>> {
+    let count = count as usize;
+    (0..count).step_by(SCAN_AT_A_TIME).map(move |from| from..(from + SCAN_AT_A_TIME).min(count))
+}
+
+/// Lists that are not in memory: as many at a time as one fetch may name, with their rows if a filter asks for those.
+fn scan_paged(means: &Means<'_>, scratch: &mut Scratch, slots: Range<usize>, tally: &mut Tally) -> Result<()> {
+    let shape = &means.index.shape;
+    let mut todo = slots.flat_map(|slot| pieces(scratch.slots[slot].list.count).map(move |lanes| (slot, lanes)));
+    let todo: Vec<(usize, Range<usize>)> = todo.by_ref().collect();
+    let mut at = 0;
+    while at < todo.len() {
+        let mut fetch = means.pages.fetch();
+        let mut wants = Vec::new();
+        while let Some((slot, lanes)) = todo.get(at) {
+            let list = &scratch.slots[*slot].list;
+            let range = means.codes_range(list, lanes);
+            if !wants.is_empty() && fetch.pages() * 4096 + range.len() > FETCH_BYTES {
+                break;
+            }
+            let section = means.index.codes1.as_ref().unwrap_or(&means.index.narrow);
+            let codes = fetch.want(section, range.start as u64, range.len())?;
+            let rows = if means.params.filter.is_some() {
+                let range = shape.packed.range(list.start + lanes.start as u32, lanes.len());
+                Some((fetch.want(&means.index.rows, range.start as u64, range.len())?, range.start))
+            } else {
+                None
+            };
+            wants.push((codes, rows));
+            at += 1;
+        }
+        scratch.profile.pages += fetch.pages() as u64;
+        let pinned = fetch.run()?;
+        for ((slot, lanes), (codes, rows)) in todo[at - wants.len()..at].iter().zip(&wants) {
+            let rows_from = rows.map_or(0, |(_, from)| from);
+            let rows = rows.map_or(&[][..], |(rows, _)| pinned.bytes(rows));
+            let piece = Piece { slot: *slot, lanes: lanes.clone(), codes: pinned.bytes(*codes), rows, rows_from };
+            scan_piece(means, scratch, &piece, tally)?;
+        }
+    }
+    Ok(())
+}
+
+/// A run of codes of one list.
+struct Piece<'a> {
+    slot: usize,
+    /// Places within the list; a multiple of a block at the start.
+    lanes: Range<usize>,
+    codes: &'a [u8],
+    /// Bytes of the rows' section that hold the run's, and where in the section they begin.
+    rows: &'a [u8],
+    rows_from: usize,
+}
+
+impl Means<'_> {
+    fn codes_resident(&self) -> bool {
+        self.codes1.is_some() && (self.params.filter.is_none() || self.rows.is_some())
+    }
+
+    /// Where the narrowest codes of some places of a list lie in their section.
+    fn codes_range(&self, list: &List, lanes: &Range<usize>) -> Range<usize> {
+        let shape = &self.index.shape;
+        match shape.metric {
+            Metric::Manhattan => {
+                let last = shape.narrow.at(list.start + lanes.end as u32 - 1);
+                shape.narrow.at(list.start + lanes.start as u32)..last + shape.narrow.record
+            }
+            _ => {
+                let block = shape.block_bytes();
+                let first = list.block as usize + lanes.start / BLOCK;
+                first * block..(list.block as usize + lanes.end.div_ceil(BLOCK)) * block
+            }
+        }
+    }
+}
+
+fn scan_piece(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
+    scratch.profile.codes += piece.lanes.len() as u64;
+    if means.index.shape.metric == Metric::Manhattan {
+        return scan_bytes(means, scratch, piece, tally);
+    }
+    let Scratch { codes: Some(codes), survivors, slots, best, pending, .. } = scratch else { return Ok(()) };
+    let slot = &slots[piece.slot];
+    let error = ERROR * slot.off;
+    // Where nothing wider is at hand, the estimate itself decides.
+    let line = linear(&slot.list.factors[0]);
+    let (slack, threshold) = match means.wide {
+        Some(_) => (means.setting.slack * error, best.least().max(means.floor)),
+        None => (0.0, best.least().max(means.floor - line.f(u16::MAX) * means.setting.slack * error)),
+    };
+    let probe = Probe { linear: line, base: slot.base, slack, threshold };
+    survivors.clear();
+    codes.scan(piece.codes, 0..piece.lanes.len(), &probe, survivors);
+    let first = slot.list.start + piece.lanes.start as u32;
+    for (place, estimate) in survivors.places.iter().zip(&survivors.estimates) {
+        let position = first + place;
+        if !passes(means, piece, position, tally) {
+            continue;
+        }
+        let candidate = Candidate { estimate: *estimate, margin: 0.0, position, slot: piece.slot as u32 };
+        match &means.wide {
+            Some((width, bytes)) => {
+                let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
+                prefetch(bytes, grid.at(position), grid.record);
+                pending.push(candidate);
+            }
+            None => {
+                let block = means.index.shape.block_bytes();
+                let one = &piece.codes[*place as usize / BLOCK * block..][..block];
+                let wide = Probe { slack: means.setting.slack * error, ..probe };
+                let (_, margin) = codes.scan_one(one, *place as usize % BLOCK, &wide);
+                best.push(Candidate { margin, ..candidate });
+            }
+        }
+    }
+    if scratch.pending.len() >= WAITING {
+        refine(means, scratch);
+    }
+    Ok(())
+}
+
+/// Whether the filter lets a vector through.
+#[inline]
+fn passes(means: &Means<'_>, piece: &Piece<'_>, position: u32, tally: &mut Tally) -> bool {
+    let Some(filter) = means.params.filter else { return true };
+    let row = means.index.packed().get(piece.rows, piece.rows_from, position);
+    let passed = filter(row);
+    tally.asked += 1;
+    tally.passed += u64::from(passed);
+    passed
+}
+
+/// Manhattan: sums of absolute differences of bytes.
+fn scan_bytes(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
+    let (shape, slot) = (&means.index.shape, scratch.slots[piece.slot]);
+    let step = slot.list.factors[0][0].step;
+    means.index.centroid(means.pages, slot.index as usize, &mut scratch.scaled)?;
+    let outside = query_bytes(means.query, &scratch.scaled, step, &mut scratch.bytes);
+    let first = slot.list.start + piece.lanes.start as u32;
+    let from = shape.narrow.at(first);
+    for position in first..first + piece.lanes.len() as u32 {
+        let at = shape.narrow.at(position) - from;
+        let estimate = -(outside + step * sad(&scratch.bytes, &piece.codes[at..at + shape.dim]) as f32);
+        if estimate > scratch.best.least() && passes(means, piece, position, tally) {
+            let margin = step * shape.dim as f32;
+            scratch.best.push(Candidate { estimate, margin, position, slot: piece.slot as u32 });
+        }
+    }
+    Ok(())
+}
+
+/// Refines what waits: its wider codes were asked for when it passed, and have arrived by now.
+fn refine(means: &Means<'_>, scratch: &mut Scratch) {
+    let Some((width, bytes)) = &means.wide else { return };
+    let Scratch { codes: Some(codes), slots, best, pending, profile, .. } = scratch else { return };
+    let shape = &means.index.shape;
+    let grid = if *width == 2 { &shape.wide } else { &shape.narrow };
+    // While nothing is known everything passes: then the most promising go first, so that the rest need not.
+    let first = best.kept() * 2;
+    if !best.is_full() && pending.len() > first * 2 {
+        pending.select_nth_unstable_by(first - 1, |a, b| b.cmp(a));
+    }
+    for candidate in pending.drain(..) {
+        let slot = &slots[candidate.slot as usize];
+        let known = best.least().max(means.floor);
+        let error = means.setting.slack * ERROR * slot.off;
+        if candidate.estimate + linear(&slot.list.factors[0]).f(u16::MAX) * error <= known {
+            continue;
+        }
+        profile.refined += 1;
+        let at = grid.at(candidate.position);
+        let score = estimate(codes, *width, &bytes[at..at + grid.record], &slot.list, slot.base);
+        // What is scored exactly later may have lain under the floor by its estimate alone.
+        if score > best.least() && score + linear(&slot.list.factors[*width]).f(u16::MAX) * error > means.floor {
+            best.push(Candidate { estimate: score, ..candidate });
+        }
+    }
+}
+
+/// Asks the processor for the cache lines of some bytes.
+#[inline]
+pub(crate) fn prefetch(bytes: &[u8], at: usize, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let end = (at + len).min(bytes.len());
+        let mut line = at;
+        while line < end {
+            // SAFETY: inside the slice; and a prefetch reads nothing.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().add(line).cast()) };
+            line += 64;
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (bytes, at, len);
+}

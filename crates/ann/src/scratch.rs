@@ -1,0 +1,177 @@
+//! The room in which a search works; kept from one search to the next, so that a search allocates nothing.
+//!
+//! ```text
+//!   bytes = 12 dim + 5.25 dim (query in all its forms) + 8 lists (scores, order)
+//!         + 100 (probes + 1) + 24 (candidates + 4096)
+//! ```
+
+use crate::layout::List;
+use crate::search::Profile;
+use ramekin_base::Result;
+use ramekin_memory::{Account, Reservation};
+use ramekin_vecmath::{QueryCodes, Survivors};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A list that is scanned, and what the query makes of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Slot {
+    pub(crate) list: List,
+    /// Its index in the cluster table.
+    pub(crate) index: u32,
+    /// The part of each estimate that its vectors share.
+    pub(crate) base: f32,
+    /// Distance of the query to its centroid.
+    pub(crate) off: f32,
+}
+
+/// A vector that may be among the nearest.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Candidate {
+    pub(crate) estimate: f32,
+    /// How far the truth may lie above the estimate.
+    pub(crate) margin: f32,
+    pub(crate) position: u32,
+    pub(crate) slot: u32,
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Candidate {}
+
+impl Ord for Candidate {
+    /// By estimate; of equal ones the lower position is the greater.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.estimate.total_cmp(&other.estimate).then(other.position.cmp(&self.position))
+    }
+}
+
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+/// The best few candidates; `least` is what a further one must pass.
+#[derive(Default)]
+pub(crate) struct Best {
+    kept: usize,
+    heap: BinaryHeap<Reverse<Candidate>>,
+}
+
+impl Best {
+    pub(crate) fn begin(&mut self, kept: usize) {
+        self.kept = kept.max(1);
+        self.heap.clear();
+    }
+
+    #[inline]
+    pub(crate) fn least(&self) -> f32 {
+        match self.heap.peek() {
+            Some(Reverse(candidate)) if self.heap.len() >= self.kept => candidate.estimate,
+            _ => f32::NEG_INFINITY,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn push(&mut self, candidate: Candidate) {
+        if self.heap.len() < self.kept {
+            self.heap.push(Reverse(candidate));
+        } else if let Some(mut least) = self.heap.peek_mut()
+            && candidate > least.0
+        {
+            *least = Reverse(candidate);
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.heap.len() >= self.kept
+    }
+
+    pub(crate) fn kept(&self) -> usize {
+        self.kept
+    }
+
+    /// Moves all into `out`, best first.
+    pub(crate) fn drain(&mut self, out: &mut Vec<Candidate>) {
+        out.clear();
+        out.extend(self.heap.drain().map(|Reverse(candidate)| candidate));
+        out.sort_unstable_by(|a, b| b.cmp(a));
+    }
+}
+
+/// What one search works with.
+pub struct Scratch {
+    pub(crate) account: Account,
+    room: Reservation,
+    /// What the last search did.
+    pub profile: Profile,
+    pub(crate) scaled: Vec<f32>,
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) scores: Vec<f32>,
+    pub(crate) alongs: Vec<f32>,
+    pub(crate) near: Vec<u32>,
+    pub(crate) rotated: Vec<f32>,
+    pub(crate) codes: Option<QueryCodes>,
+    pub(crate) survivors: Survivors,
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) pending: Vec<Candidate>,
+    pub(crate) best: Best,
+    pub(crate) chosen: Vec<Candidate>,
+    pub(crate) exact: Best,
+}
+
+/// Codes of one list that are scanned at a time, and so the most that pass at one time.
+pub(crate) const SCAN_AT_A_TIME: usize = 2048;
+
+impl Scratch {
+    /// An empty one; it grows to what the indexes it meets need, paid for by `account`.
+    pub fn new(account: &Account) -> Result<Self> {
+        Ok(Self {
+            account: account.clone(),
+            room: account.try_reserve(0)?,
+            profile: Profile::default(),
+            scaled: Vec::new(),
+            bytes: Vec::new(),
+            scores: Vec::new(),
+            alongs: Vec::new(),
+            near: Vec::new(),
+            rotated: Vec::new(),
+            codes: None,
+            survivors: Survivors::default(),
+            slots: Vec::new(),
+            pending: Vec::new(),
+            best: Best::default(),
+            chosen: Vec::new(),
+            exact: Best::default(),
+        })
+    }
+
+    /// Bytes of a scratch for searches of an index of this shape that scan `probes` lists for `candidates`.
+    pub fn bytes(dim: usize, lists: usize, probes: usize, candidates: usize) -> u64 {
+        let query = 2 * 4 * dim + dim + 4 + QueryCodes::bytes(dim);
+        let coarse = lists * 12;
+        let scan = (probes + 1) * size_of::<Slot>() + SCAN_AT_A_TIME * (8 + 2 * size_of::<Candidate>());
+        (query + coarse + scan + 4 * candidates * size_of::<Candidate>()) as u64
+    }
+
+    /// Reserves what such a search needs, if it is more than before.
+    pub(crate) fn fit(&mut self, dim: usize, lists: usize, probes: usize, candidates: usize) -> Result<()> {
+        let bytes = Self::bytes(dim, lists, probes, candidates);
+        if bytes > self.room.bytes() {
+            self.room.resize(bytes)?;
+        }
+        if self.codes.as_ref().is_none_or(|codes| codes.dim() != dim) {
+            self.codes = Some(QueryCodes::new(dim));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,322 @@
+//! A search: from a query to its nearest vectors.
+//!
+//! ```text
+//!   coarse    all centroids in int8 ──► the nearest lists, their <q, c> and |q - c|
+//!   scan      their 1-bit codes: what passes the known by its error bound ...
+//!             ... is refined with the widest resident code ──► the best few
+//!   rescore   those by the originals, all reads in one batch ──► the k nearest, exact
+//! ```
+//!
+//! What is resident is a plain slice. What is not is named, fetched in one batch a step, and pinned while it is used.
+
+use crate::coarse::Coarse;
+use crate::curve::{Setting, aim, recall_of_ef};
+use crate::index::{FETCH_BYTES, Index};
+use crate::scratch::{Scratch, Slot};
+use crate::{rescore, scan};
+use ramekin_base::{Clock, Error, Result};
+use ramekin_pages::{Pages, Resident, Section};
+use ramekin_vecmath::{Metric, dot, select_best};
+use std::time::Duration;
+
+/// One found vector.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Hit {
+    pub row: u32,
+    /// Larger is better: the product, or the distance negated.
+    pub score: f32,
+}
+
+/// How to search. The default keeps the index's recall.
+#[derive(Clone, Copy)]
+pub struct SearchParams<'a> {
+    /// The client's `hnsw_ef`: more finds more.
+    pub ef: Option<usize>,
+    /// Scan every original vector.
+    pub exact: bool,
+    /// Score by the originals; otherwise hits carry the estimates of their codes.
+    pub rescore: bool,
+    /// Lists to scan, whatever recall would ask for.
+    pub probes: Option<usize>,
+    /// The recall to reach; the index's own by default.
+    pub recall: Option<f32>,
+    /// Rows that may be found. It is asked only for vectors that would be.
+    pub filter: Option<&'a dyn Fn(u32) -> bool>,
+    /// Times the stages of the profile.
+    pub clock: Option<&'a dyn Clock>,
+}
+
+impl Default for SearchParams<'_> {
+    fn default() -> Self {
+        Self { ef: None, exact: false, rescore: true, probes: None, recall: None, filter: None, clock: None }
+    }
+}
+
+/// What a search did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Lists scanned.
+    pub clusters: u64,
+    /// Narrowest codes scanned.
+    pub codes: u64,
+    /// Wider codes looked at.
+    pub refined: u64,
+    /// Originals scored.
+    pub rescored: u64,
+    /// Pages named for fetches, whether they were in the cache or not.
+    pub pages: u64,
+    /// Microseconds, where a clock was handed in.
+    pub coarse_us: u64,
+    pub scan_us: u64,
+    pub rescore_us: u64,
+}
+
+/// What a search holds on to from its start to its end.
+pub(crate) struct Means<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) pages: &'a Pages,
+    pub(crate) query: &'a [f32],
+    /// Squared length of the query.
+    pub(crate) square: f32,
+    pub(crate) k: usize,
+    pub(crate) params: &'a SearchParams<'a>,
+    pub(crate) setting: Setting,
+    /// Rank scores at or below this are not wanted.
+    pub(crate) floor: f32,
+    pub(crate) codes1: Option<Resident<'a>>,
+    /// The codes that survivors are refined with: their place in `WIDTHS`, and their bytes.
+    pub(crate) wide: Option<(usize, Resident<'a>)>,
+    pub(crate) vectors: Option<Resident<'a>>,
+    pub(crate) rows: Option<Resident<'a>>,
+}
+
+impl Index {
+    /// The `k` nearest vectors to `query`, best first, as exact and as many as `params` ask for. Hits score above
+    /// `threshold`, if there is one.
+    pub fn search(
+        &self,
+        pages: &Pages,
+        query: &[f32],
+        k: usize,
+        params: &SearchParams<'_>,
+        threshold: Option<f32>,
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Hit>> {
+        let mut hits = Vec::with_capacity(k.min(self.shape.rows));
+        self.search_into(pages, query, k, params, threshold, scratch, &mut hits)?;
+        Ok(hits)
+    }
+
+    /// [`Index::search`] into a list that is used again.
+    #[allow(clippy::too_many_arguments, reason = "a search with all it is handed")]
+    pub fn search_into(
+        &self,
+        pages: &Pages,
+        query: &[f32],
+        k: usize,
+        params: &SearchParams<'_>,
+        threshold: Option<f32>,
+        scratch: &mut Scratch,
+        hits: &mut Vec<Hit>,
+    ) -> Result<()> {
+        hits.clear();
+        scratch.profile = Profile::default();
+        if query.len() != self.shape.dim {
+            let (asked, own) = (query.len(), self.shape.dim);
+            return Err(Error::malformed(format!("the query has {asked} dimensions, the vectors have {own}")));
+        }
+        if k == 0 {
+            return Ok(());
+        }
+        if params.exact {
+            return crate::exact::search(self, pages, query, k, params, threshold, scratch, hits);
+        }
+        let means = self.means(pages, query, k, params, threshold);
+        scratch.fit(self.shape.dim, self.shape.lists, self.shape.lists, means.kept().max(k))?;
+        let mut watch = Watch::start(params.clock);
+        let slots = means.setting.probes.min(self.shape.lists);
+        means.coarse(slots, scratch)?;
+        scratch.profile.coarse_us = watch.lap();
+        scan::scan(&means, scratch)?;
+        scratch.profile.scan_us = watch.lap();
+        rescore::rescore(&means, scratch, hits)?;
+        scratch.profile.rescore_us = watch.lap();
+        if let Some(threshold) = threshold {
+            hits.retain(|hit| hit.score >= threshold);
+        }
+        Ok(())
+    }
+
+    /// What a search with these parameters scans and rescores.
+    pub fn setting(&self, k: usize, params: &SearchParams<'_>) -> Setting {
+        let recall = match (params.ef, params.recall) {
+            (Some(ef), _) => recall_of_ef(ef.max(k.min(64))),
+            (None, recall) => aim(recall.unwrap_or(self.meta.recall)),
+        };
+        let mut setting = self.meta.curve.at(recall, k);
+        // Where k is large against a list, its nearest fill whole lists, and as many again hold the strays.
+        let lists_of_k = k as u64 * self.shape.lists as u64 / self.shape.rows as u64;
+        setting.probes = setting.probes.max(lists_of_k as usize * 2);
+        if let Some(probes) = params.probes {
+            setting.probes = probes.max(1);
+        }
+        setting
+    }
+
+    fn means<'a>(
+        &'a self,
+        pages: &'a Pages,
+        query: &'a [f32],
+        k: usize,
+        params: &'a SearchParams<'a>,
+        threshold: Option<f32>,
+    ) -> Means<'a> {
+        let square = dot(query, query);
+        let k = k.min(self.shape.rows);
+        let resident = |section: &'a Section| section.resident();
+        // Vectors at hand cost less than the widest codes save; where they must be read, the widest save most.
+        let vectors = resident(&self.vectors);
+        let widest = || self.wide.as_ref().and_then(resident).map(|bytes| (2, bytes));
+        let narrower = || self.codes1.as_ref().and_then(|_| resident(&self.narrow)).map(|bytes| (1, bytes));
+        let wide = if self.shape.metric == Metric::Manhattan { None } else { widest().or_else(narrower) };
+        Means {
+            index: self,
+            pages,
+            query,
+            square,
+            k,
+            params,
+            setting: self.setting(k, params),
+            floor: threshold.map_or(f32::NEG_INFINITY, |threshold| self.rank(threshold, square)),
+            codes1: self.codes1.as_ref().and_then(resident),
+            wide,
+            vectors,
+            rows: resident(&self.rows),
+        }
+    }
+
+    /// The rank score of a hit's score; estimates are of rank scores.
+    pub(crate) fn rank(&self, score: f32, square: f32) -> f32 {
+        match self.shape.metric {
+            Metric::Euclid if score > 0.0 => f32::INFINITY,
+            Metric::Euclid => (square - score * score) / 2.0,
+            _ => score,
+        }
+    }
+
+    /// The score of a hit of which the rank score is known.
+    pub(crate) fn score_of_rank(&self, rank: f32, square: f32) -> f32 {
+        match self.shape.metric {
+            Metric::Euclid => -(square - 2.0 * rank).max(0.0).sqrt(),
+            _ => rank,
+        }
+    }
+}
+
+impl Means<'_> {
+    /// Candidates that the scan keeps.
+    pub(crate) fn kept(&self) -> usize {
+        let kept = match (&self.wide, self.index.shape.metric) {
+            (Some((width, _)), _) => self.setting.wide[width - 1],
+            (None, Metric::Manhattan) => self.setting.wide[0],
+            (None, _) => self.setting.narrow,
+        };
+        kept.max(self.k).min(self.index.shape.rows)
+    }
+
+    /// Chooses the nearest lists and fills their slots, nearest first.
+    pub(crate) fn coarse(&self, slots: usize, scratch: &mut Scratch) -> Result<()> {
+        let index = self.index;
+        let shape = &index.shape;
+        scratch.slots.clear();
+        scratch.scores.resize(shape.lists, 0.0);
+        if let (Some(rotation), Some(codes)) = (index.rotation(), &mut scratch.codes) {
+            scratch.rotated.resize(shape.dim, 0.0);
+            rotation.rotate(self.query, &mut scratch.rotated);
+            codes.prepare(&scratch.rotated);
+        }
+        let (centroids, clusters) = (index.centroids.resident(), index.clusters.resident());
+        if let (Some(centroids), Some(clusters)) = (&centroids, &clusters) {
+            let coarse = Coarse::new(centroids, shape.lists, shape.dim, shape.metric, index.meta.length)?;
+            coarse.scores(self.query, &mut scratch.scaled, &mut scratch.bytes, &mut scratch.scores);
+            select_best(&scratch.scores, slots, &mut scratch.near);
+            coarse.prepare(self.query, &mut scratch.scaled);
+            for list in &scratch.near {
+                let along = coarse.along(&scratch.scaled, *list as usize);
+                scratch.slots.push(self.slot(*list, index.list(clusters, *list as usize, 0)?, along));
+            }
+            return Ok(());
+        }
+        self.coarse_paged(slots, scratch)
+    }
+
+    /// The same where centroids are not resident: they pass by in pieces, each scored in full precision on the way.
+    fn coarse_paged(&self, slots: usize, scratch: &mut Scratch) -> Result<()> {
+        let (index, shape) = (self.index, &self.index.shape);
+        scratch.alongs.resize(shape.lists, 0.0);
+        let mut fetch = self.pages.fetch();
+        let scales = fetch.want(&index.centroids, 0, shape.dim * 4)?;
+        scratch.profile.pages += fetch.pages() as u64;
+        let pinned = fetch.run()?;
+        let scales = pinned.bytes(scales);
+        let piece = Coarse::lists_within(FETCH_BYTES / 2, shape.dim);
+        for from in (0..shape.lists).step_by(piece) {
+            let to = (from + piece).min(shape.lists);
+            let range = Coarse::range(from, to, shape.dim);
+            let mut fetch = self.pages.fetch();
+            let want = fetch.want(&index.centroids, range.start as u64, range.len())?;
+            scratch.profile.pages += fetch.pages() as u64;
+            let pinned = fetch.run()?;
+            let packed = pinned.bytes(want);
+            let coarse = Coarse::of_parts(scales, packed, to - from, shape.dim, shape.metric, index.meta.length);
+            coarse.scores(self.query, &mut scratch.scaled, &mut scratch.bytes, &mut scratch.scores[from..to]);
+            coarse.prepare(self.query, &mut scratch.scaled);
+            for list in from..to {
+                scratch.alongs[list] = coarse.along(&scratch.scaled, list - from);
+            }
+        }
+        drop(pinned);
+        select_best(&scratch.scores, slots, &mut scratch.near);
+        for lists in scratch.near.chunks(FETCH_BYTES / 8192) {
+            let mut fetch = self.pages.fetch();
+            let mut wants = Vec::with_capacity(lists.len());
+            for list in lists {
+                let bytes = size_of::<crate::layout::List>();
+                wants.push(fetch.want(&index.clusters, u64::from(*list) * bytes as u64, bytes)?);
+            }
+            scratch.profile.pages += fetch.pages() as u64;
+            let pinned = fetch.run()?;
+            for (list, want) in lists.iter().zip(wants) {
+                let entry = index.list(pinned.bytes(want), *list as usize, *list as usize)?;
+                let slot = self.slot(*list, entry, scratch.alongs[*list as usize]);
+                scratch.slots.push(slot);
+            }
+        }
+        Ok(())
+    }
+
+    fn slot(&self, index: u32, list: crate::layout::List, along: f32) -> Slot {
+        let base = if self.index.shape.metric == Metric::Euclid { along - list.square / 2.0 } else { along };
+        Slot { list, index, base, off: (self.square + list.square - 2.0 * along).max(0.0).sqrt() }
+    }
+}
+
+/// Laps of the clock that was handed in.
+struct Watch<'a> {
+    clock: Option<&'a dyn Clock>,
+    last: Duration,
+}
+
+impl<'a> Watch<'a> {
+    fn start(clock: Option<&'a dyn Clock>) -> Self {
+        Self { clock, last: clock.map_or(Duration::ZERO, Clock::now) }
+    }
+
+    fn lap(&mut self) -> u64 {
+        let Some(clock) = self.clock else { return 0 };
+        let now = clock.now();
+        let lap = now.saturating_sub(self.last);
+        self.last = now;
+        lap.as_micros() as u64
+    }
+}

@@ -1,0 +1,122 @@
+//! An index read back as a source: (row, vector) in stored order, for the merge that replaces it.
+
+use crate::index::Index;
+use crate::layout::{Grid, Packed};
+use crate::source::{Source, batch_rows};
+use ramekin_base::{Error, Result};
+use ramekin_memory::Account;
+use ramekin_pages::{Section, Stream};
+use zerocopy::IntoBytes;
+
+/// Rows that are unpacked at a time: a multiple of 8, so that they end on a whole byte.
+const ROWS: usize = 4096;
+/// Bytes of the buffers that sections are read through.
+const VECTORS_BUFFER: usize = 256 << 10;
+const ROWS_BUFFER: usize = 16 << 10;
+
+/// All vectors of an index with their rows.
+pub struct IndexSource {
+    vectors: Section,
+    rows: Section,
+    account: Account,
+    grid: Grid,
+    packed: Packed,
+    count: usize,
+    dim: usize,
+    streams: Option<(Stream, Stream)>,
+    /// Rows from `unpacked_from` on.
+    unpacked: Vec<u32>,
+    unpacked_from: usize,
+    at: usize,
+}
+
+impl Index {
+    /// Reads the whole index through buffers that `account` pays for: 272 KiB and the rows of a block.
+    pub fn stream(&self, account: &Account) -> IndexSource {
+        IndexSource {
+            vectors: self.vectors.clone(),
+            rows: self.rows.clone(),
+            account: account.clone(),
+            grid: self.shape.vectors,
+            packed: self.shape.packed,
+            count: self.shape.rows,
+            dim: self.shape.dim,
+            streams: None,
+            unpacked: Vec::new(),
+            unpacked_from: 0,
+            at: 0,
+        }
+    }
+}
+
+impl IndexSource {
+    fn row(&mut self, position: usize) -> Result<u32> {
+        if position >= self.unpacked_from + self.unpacked.len() {
+            let Some((_, stream)) = &mut self.streams else { return Err(not_begun()) };
+            self.unpacked_from += self.unpacked.len();
+            let count = ROWS.min(self.count - self.unpacked_from);
+            // A block of rows begins on a whole byte; the tail lets the last be read as one word.
+            let mut bytes = vec![0; (count * self.packed.bits as usize).div_ceil(8) + crate::layout::PACKED_TAIL];
+            let own = bytes.len() - crate::layout::PACKED_TAIL;
+            stream.read_exact(&mut bytes[..own])?;
+            self.unpacked.clear();
+            self.unpacked.extend((0..count as u32).map(|at| self.packed.get(&bytes, 0, at)));
+        }
+        let row = self.unpacked[position - self.unpacked_from];
+        if row as usize >= self.count {
+            let text = format!("row {row} stands in an index of {}", self.count);
+            return Err(Error::corrupt(text).at(self.rows.file().path().display()));
+        }
+        Ok(row)
+    }
+}
+
+fn not_begun() -> Error {
+    Error::bug("an index is streamed before it is rewound")
+}
+
+impl Source for IndexSource {
+    fn len(&self) -> usize {
+        self.count
+    }
+
+    fn dim(&self) -> usize {
+        self.dim
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        // The old buffers go before new ones are asked for.
+        self.streams = None;
+        let vectors = self.vectors.stream(&self.account, VECTORS_BUFFER.max(self.grid.record))?;
+        self.streams = Some((vectors, self.rows.stream(&self.account, ROWS_BUFFER)?));
+        self.unpacked.clear();
+        (self.unpacked_from, self.at) = (0, 0);
+        Ok(())
+    }
+
+    fn next(&mut self, rows: &mut Vec<u32>, vectors: &mut Vec<f32>) -> Result<bool> {
+        if self.streams.is_none() {
+            self.rewind()?;
+        }
+        rows.clear();
+        let end = (self.at + batch_rows(self.dim)).min(self.count);
+        vectors.resize((end - self.at) * self.dim, 0.0);
+        let mut filled = 0;
+        while self.at < end {
+            let run = self.grid.run(self.at as u32).min(end - self.at);
+            let Some((stream, _)) = &mut self.streams else { return Err(not_begun()) };
+            stream.read_exact(vectors[filled * self.dim..(filled + run) * self.dim].as_mut_bytes())?;
+            let next = self.at + run;
+            if next < self.count {
+                stream.skip(self.grid.gap(next as u32 - 1) as u64)?;
+            }
+            for position in self.at..next {
+                let row = self.row(position)?;
+                rows.push(row);
+            }
+            self.at = next;
+            filled += run;
+        }
+        Ok(!rows.is_empty())
+    }
+}

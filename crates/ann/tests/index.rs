@@ -1,0 +1,376 @@
+//! Builds small indexes on the simulated disk and compares every kind of search with the obvious one.
+
+use ramekin_ann::{
+    BuildOptions, Hit, Index, IndexMeta, Part, Scratch, SearchParams, SliceSource, Source, Work, batch_rows, build,
+};
+use ramekin_base::{Kind, ManualClock, Result, Rng};
+use ramekin_disk::Disk;
+use ramekin_disk::sim::SimDisk;
+use ramekin_memory::{Account, Budget};
+use ramekin_pages::{PageFile, Pages};
+use ramekin_vecmath::{Metric, normalise, score};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A disk, a cache, and what they are paid from.
+struct World {
+    account: Account,
+    disk: Arc<dyn Disk>,
+    pages: Pages,
+}
+
+impl World {
+    fn new() -> Self {
+        let budget = Budget::new(1 << 30);
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1, Default::default()));
+        disk.make_folder(Path::new("temp")).unwrap();
+        let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 4 << 30).unwrap();
+        Self { account: budget.root(), disk, pages }
+    }
+
+    fn build(
+        &self,
+        name: &str,
+        source: &mut dyn Source,
+        metric: Metric,
+        memory: u64,
+    ) -> Result<(Arc<PageFile>, IndexMeta)> {
+        let account = self.account.child("build", "").with_limit(memory);
+        let work = Work {
+            disk: self.disk.clone(),
+            temp: "temp".into(),
+            account: account.clone(),
+            clock: Arc::new(ManualClock::default()),
+            seed: 7,
+            threads: 2,
+            progress: &|_| {},
+            cancelled: &|| false,
+        };
+        let mut out = self.pages.create(Path::new(name), &self.account)?;
+        let meta = build(source, metric, &mut out, 32, &work, &BuildOptions::default())?;
+        out.finish(b"")?;
+        assert_eq!(account.used(), 0, "the build gives everything back");
+        assert!(self.disk.list(Path::new("temp"))?.is_empty(), "the build leaves no file behind");
+        Ok((self.pages.open(Path::new(name), &self.account)?, meta))
+    }
+
+    fn index(&self, vectors: &[f32], dim: usize, metric: Metric) -> Index {
+        let name = format!("{metric:?}-{dim}-{}.seg", vectors.len() / dim);
+        let (file, meta) = self.build(&name, &mut SliceSource::new(vectors, dim), metric, 16 << 20).unwrap();
+        let index = Index::open(&file, 32, &meta, &self.account, None).unwrap();
+        index.check(&self.pages, &self.account).unwrap();
+        index
+    }
+}
+
+/// Points around centres, as real data are; of length 1 for Cosine.
+fn clustered(count: usize, dim: usize, centres: usize, metric: Metric, seed: u64) -> Vec<f32> {
+    let mut rng = Rng::new(seed);
+    let heaps: Vec<f32> = (0..centres * dim).map(|_| rng.normal()).collect();
+    let mut vectors = Vec::with_capacity(count * dim);
+    for _ in 0..count {
+        let centre = rng.below(centres as u64) as usize;
+        let from = vectors.len();
+        vectors.extend(heaps[centre * dim..(centre + 1) * dim].iter().map(|x| x + 0.6 * rng.normal()));
+        if metric == Metric::Cosine {
+            normalise(&mut vectors[from..]);
+        }
+    }
+    vectors
+}
+
+/// The slow, obvious answer.
+fn oracle(vectors: &[f32], query: &[f32], metric: Metric, k: usize, filter: &dyn Fn(u32) -> bool) -> Vec<Hit> {
+    let rows = vectors.chunks_exact(query.len()).enumerate().filter(|(row, _)| filter(*row as u32));
+    let mut hits: Vec<Hit> = rows.map(|(row, x)| Hit { row: row as u32, score: score(metric, query, x) }).collect();
+    hits.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
+    hits.truncate(k);
+    hits
+}
+
+/// How many of the wanted were found; a hit as good as the last wanted counts as one.
+fn found(hits: &[Hit], wanted: &[Hit]) -> usize {
+    let least = wanted.last().map_or(f32::MIN, |hit| hit.score);
+    hits.iter().filter(|hit| hit.score >= least - 1e-6 * least.abs()).count().min(wanted.len())
+}
+
+fn recall(world: &World, index: &Index, vectors: &[f32], params: &SearchParams<'_>, k: usize, queries: &[f32]) -> f64 {
+    let mut scratch = Scratch::new(&world.account).unwrap();
+    let (mut got, mut all) = (0, 0);
+    for query in queries.chunks_exact(index.dim()) {
+        let hits = index.search(&world.pages, query, k, params, None, &mut scratch).unwrap();
+        let wanted = oracle(vectors, query, index.metric(), k, &|row| params.filter.is_none_or(|filter| filter(row)));
+        assert_eq!(hits.len(), wanted.len().min(k));
+        assert!(hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
+        for hit in &hits {
+            let exact = score(index.metric(), query, &vectors[hit.row as usize * index.dim()..][..index.dim()]);
+            let close = (hit.score - exact).abs() <= 1e-4 * (1.0 + exact.abs());
+            assert!(!params.rescore || close, "{} is not {exact}", hit.score);
+        }
+        got += found(&hits, &wanted);
+        all += wanted.len();
+    }
+    got as f64 / all as f64
+}
+
+const METRICS: [Metric; 4] = [Metric::Cosine, Metric::Dot, Metric::Euclid, Metric::Manhattan];
+
+fn queries_like(dim: usize, metric: Metric, seed: u64) -> Vec<f32> {
+    // The same heaps (their seed comes first), other points.
+    clustered(6000 + 40, dim, 60, metric, seed)[6000 * dim..].to_vec()
+}
+
+#[test]
+fn every_metric_reaches_its_recall_resident_and_paged() {
+    for metric in METRICS {
+        let (world, dim) = (World::new(), 24);
+        let vectors = clustered(6000, dim, 60, metric, 3);
+        let index = world.index(&vectors, dim, metric);
+        let queries = queries_like(dim, metric, 3);
+        let params = SearchParams::default();
+        let paged = recall(&world, &index, &vectors, &params, 10, &queries);
+        assert!(paged > 0.92, "{metric:?} paged {paged}");
+        for (part, section) in index.sections() {
+            section.load().unwrap();
+            let some = recall(&world, &index, &vectors, &params, 10, &queries);
+            assert!(some > 0.92, "{metric:?} with {part:?} resident {some}");
+        }
+        for k in [1, 3, 50, 200] {
+            let many = recall(&world, &index, &vectors, &params, k, &queries);
+            assert!(many > 0.9, "{metric:?} k {k} {many}");
+        }
+        let low = recall(&world, &index, &vectors, &SearchParams { ef: Some(4), ..params }, 10, &queries);
+        let high = recall(&world, &index, &vectors, &SearchParams { ef: Some(2000), ..params }, 10, &queries);
+        assert!(high > 0.985 && high >= low, "{metric:?} {low} {high}");
+        let estimated = SearchParams { rescore: false, ..params };
+        let estimated = recall(&world, &index, &vectors, &estimated, 10, &queries);
+        assert!(estimated > 0.8, "{metric:?} without rescoring {estimated}");
+    }
+}
+
+#[test]
+fn exact_is_the_oracle() {
+    for metric in METRICS {
+        let (world, dim) = (World::new(), 17);
+        let vectors = clustered(900, dim, 9, metric, 5);
+        let index = world.index(&vectors, dim, metric);
+        let params = SearchParams { exact: true, ..SearchParams::default() };
+        let filter = |row: u32| row % 3 == 1;
+        let filtered = SearchParams { filter: Some(&filter), ..params };
+        for _ in 0..2 {
+            assert_eq!(recall(&world, &index, &vectors, &params, 25, &vectors[..40 * dim]), 1.0);
+            assert_eq!(recall(&world, &index, &vectors, &filtered, 25, &vectors[..40 * dim]), 1.0);
+            index.sections().iter().for_each(|(_, section)| section.load().unwrap());
+        }
+    }
+}
+
+#[test]
+fn any_number_of_any_dimension() {
+    for metric in METRICS {
+        for (count, dim) in
+            [(1, 1), (1, 100), (2, 3), (31, 5), (33, 4), (255, 8), (257, 9), (600, 1), (40, 1500), (9, 4096)]
+        {
+            let world = World::new();
+            let vectors = clustered(count, dim, 4, metric, 11);
+            let index = world.index(&vectors, dim, metric);
+            let all =
+                recall(&world, &index, &vectors, &SearchParams::default(), count + 5, &vectors[..dim * count.min(5)]);
+            assert_eq!(all, 1.0, "{metric:?} {count} x {dim}");
+            let some = recall(&world, &index, &vectors, &SearchParams::default(), 10, &vectors[..dim * count.min(20)]);
+            assert!(some > 0.85, "{metric:?} {count} x {dim} {some}");
+        }
+    }
+}
+
+#[test]
+fn a_vector_of_the_largest_dimension() {
+    let (world, dim) = (World::new(), ramekin_base::limits::DIM_MAX);
+    let vectors = clustered(5, dim, 2, Metric::Cosine, 1);
+    let (file, meta) =
+        world.build("large.seg", &mut SliceSource::new(&vectors, dim), Metric::Cosine, 128 << 20).unwrap();
+    let index = Index::open(&file, 32, &meta, &world.account, None).unwrap();
+    assert_eq!(recall(&world, &index, &vectors, &SearchParams::default(), 3, &vectors), 1.0);
+}
+
+#[test]
+fn equal_and_constant_vectors() {
+    for metric in METRICS {
+        let (world, dim) = (World::new(), 8);
+        let mut vectors = vec![0.5; 700 * dim];
+        vectors[..300 * dim].fill(0.0);
+        vectors.extend(clustered(200, dim, 5, metric, 2));
+        if metric == Metric::Cosine {
+            vectors.chunks_exact_mut(dim).for_each(|x| assert!(normalise(x) || x[0] == 0.0));
+        }
+        let index = world.index(&vectors, dim, metric);
+        let recall = recall(&world, &index, &vectors, &SearchParams::default(), 10, &vectors[690 * dim..720 * dim]);
+        assert!(recall > 0.9, "{metric:?} {recall}");
+    }
+}
+
+#[test]
+fn filters_leave_k_hits() {
+    for metric in [Metric::Cosine, Metric::Manhattan] {
+        let (world, dim) = (World::new(), 24);
+        let vectors = clustered(6000, dim, 60, metric, 3);
+        let index = world.index(&vectors, dim, metric);
+        let queries = queries_like(dim, metric, 3);
+        for resident in [false, true] {
+            for every in [2, 10, 100, 1500] {
+                let filter = |row: u32| row % every == 0;
+                let params = SearchParams { filter: Some(&filter), ..SearchParams::default() };
+                let recall = recall(&world, &index, &vectors, &params, 10, &queries[..20 * dim]);
+                assert!(recall > 0.85, "{metric:?} resident {resident} every {every} {recall}");
+            }
+            let none = SearchParams { filter: Some(&|_| false), ..SearchParams::default() };
+            let mut scratch = Scratch::new(&world.account).unwrap();
+            assert!(index.search(&world.pages, &queries[..dim], 10, &none, None, &mut scratch).unwrap().is_empty());
+            index.sections().iter().for_each(|(_, section)| section.load().unwrap());
+        }
+    }
+}
+
+#[test]
+fn a_threshold_cuts() {
+    for metric in METRICS {
+        let (world, dim) = (World::new(), 16);
+        let vectors = clustered(2000, dim, 20, metric, 3);
+        let index = world.index(&vectors, dim, metric);
+        let mut scratch = Scratch::new(&world.account).unwrap();
+        for exact in [false, true] {
+            let params = SearchParams { exact, ef: Some(1000), ..SearchParams::default() };
+            for query in vectors.chunks_exact(dim).take(20) {
+                let all = oracle(&vectors, query, metric, 20, &|_| true);
+                let threshold = all[6].score;
+                let hits = index.search(&world.pages, query, 20, &params, Some(threshold), &mut scratch).unwrap();
+                assert!(hits.iter().all(|hit| hit.score >= threshold));
+                assert!(hits.len() >= 6, "{metric:?} exact {exact}: {} hits", hits.len());
+            }
+        }
+    }
+}
+
+#[test]
+fn vectors_and_streams_give_back_what_came_in() {
+    for (count, dim) in [(1, 3), (1000, 5), (5000, 30), (40, 1100)] {
+        let world = World::new();
+        let vectors = clustered(count, dim, 10, Metric::Euclid, 9);
+        let index = world.index(&vectors, dim, Metric::Euclid);
+        let rows: Vec<u32> = (0..count as u32).rev().step_by(3).collect();
+        let mut out = Vec::new();
+        index.vectors(&world.pages, &rows, &mut out).unwrap();
+        for (row, x) in rows.iter().zip(out.chunks_exact(dim)) {
+            assert_eq!(x, &vectors[*row as usize * dim..][..dim]);
+        }
+        assert!(index.vectors(&world.pages, &[count as u32], &mut out).is_err());
+        let mut source = index.stream(&world.account);
+        for _ in 0..2 {
+            source.rewind().unwrap();
+            let (mut rows, mut values, mut seen) = (Vec::new(), Vec::new(), vec![false; count]);
+            while source.next(&mut rows, &mut values).unwrap() {
+                assert!(rows.len() <= batch_rows(dim) && rows.len() * dim == values.len());
+                for (row, x) in rows.iter().zip(values.chunks_exact(dim)) {
+                    assert_eq!(x, &vectors[*row as usize * dim..][..dim]);
+                    assert!(!std::mem::replace(&mut seen[*row as usize], true));
+                }
+            }
+            assert!(seen.iter().all(|seen| *seen));
+        }
+        let (file, meta) = world.build("again.seg", &mut source, Metric::Euclid, 8 << 20).unwrap();
+        let again = Index::open(&file, 32, &meta, &world.account, Some(&index)).unwrap();
+        again.check(&world.pages, &world.account).unwrap();
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_file() {
+    let (world, dim) = (World::new(), 20);
+    let vectors = clustered(3000, dim, 30, Metric::Cosine, 3);
+    let mut files = Vec::new();
+    for name in ["a.seg", "b.seg"] {
+        let (file, meta) = world.build(name, &mut SliceSource::new(&vectors, dim), Metric::Cosine, 16 << 20).unwrap();
+        let mut bytes = Vec::new();
+        for part in Part::ALL {
+            let Some(section) = file.section(part.tag(32)) else { continue };
+            let mut stream = section.stream(&world.account, 1 << 16).unwrap();
+            let mut own = vec![0; section.len() as usize];
+            stream.read_exact(&mut own).unwrap();
+            bytes.push(own);
+        }
+        files.push((bytes, serde_json::to_string(&meta).unwrap()));
+    }
+    assert!(files[0] == files[1]);
+}
+
+#[test]
+fn little_memory_is_enough_and_too_little_is_said() {
+    let (world, dim) = (World::new(), 32);
+    let vectors = clustered(20_000, dim, 100, Metric::Cosine, 3);
+    let mut source = SliceSource::new(&vectors, dim);
+    let (file, meta) = world.build("small.seg", &mut source, Metric::Cosine, 3 << 20).unwrap();
+    let index = Index::open(&file, 32, &meta, &world.account, None).unwrap();
+    index.check(&world.pages, &world.account).unwrap();
+    let recall = recall(&world, &index, &vectors, &SearchParams::default(), 10, &vectors[..50 * dim]);
+    assert!(recall > 0.93, "{recall}");
+    let error = world.build("none.seg", &mut source, Metric::Cosine, 100 << 10).err().unwrap();
+    assert_eq!(error.kind(), Kind::NoMemory, "{error}");
+    assert!(world.disk.list(Path::new("temp")).unwrap().is_empty());
+}
+
+#[test]
+fn a_build_can_be_cancelled_at_every_step() {
+    let (world, dim) = (World::new(), 8);
+    let vectors = clustered(9000, dim, 10, Metric::Euclid, 3);
+    let mut steps = 1;
+    loop {
+        let (asked, account) = (std::cell::Cell::new(0), world.account.child("build", "").with_limit(4 << 20));
+        let cancelled = || {
+            asked.set(asked.get() + 1);
+            asked.get() >= steps
+        };
+        let work = Work {
+            disk: world.disk.clone(),
+            temp: "temp".into(),
+            account: account.clone(),
+            clock: Arc::new(ManualClock::default()),
+            seed: 7,
+            threads: 1,
+            progress: &|_| {},
+            cancelled: &cancelled,
+        };
+        let mut out = world.pages.create(Path::new("cancelled.seg"), &world.account).unwrap();
+        let built =
+            build(&mut SliceSource::new(&vectors, dim), Metric::Euclid, &mut out, 0, &work, &BuildOptions::default());
+        drop(out);
+        assert_eq!(account.used(), 0);
+        assert!(world.disk.list(Path::new("temp")).unwrap().is_empty());
+        match built {
+            Err(error) => assert_eq!(error.kind(), Kind::Closed),
+            Ok(_) => break,
+        }
+        steps += 1;
+    }
+    assert!(steps > 10);
+}
+
+#[test]
+fn a_meta_that_does_not_fit_is_refused() {
+    let (world, dim) = (World::new(), 6);
+    let vectors = clustered(500, dim, 5, Metric::Cosine, 3);
+    let (file, meta) = world.build("meta.seg", &mut SliceSource::new(&vectors, dim), Metric::Cosine, 16 << 20).unwrap();
+    let open = |meta: IndexMeta| Index::open(&file, 32, &meta, &world.account, None).err().map(|error| error.kind());
+    assert_eq!(open(meta.clone()), None);
+    assert_eq!(open(IndexMeta { version: 99, ..meta.clone() }), Some(Kind::Unsupported));
+    for wrong in [
+        IndexMeta { dim: 7, ..meta.clone() },
+        IndexMeta { rows: 499, ..meta.clone() },
+        IndexMeta { rows: 0, ..meta.clone() },
+        IndexMeta { lists: 400, ..meta.clone() },
+        IndexMeta { blocks: u32::MAX, ..meta.clone() },
+        IndexMeta { metric: "nearness".into(), ..meta.clone() },
+        IndexMeta { length: f32::NAN, ..meta.clone() },
+    ] {
+        assert_eq!(open(wrong), Some(Kind::Corrupt));
+    }
+}

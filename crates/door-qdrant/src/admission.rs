@@ -1,0 +1,285 @@
+//! Admission: the bytes of a body are booked before the first of them is read.
+//!
+//! ```text
+//!   Content-Length n ─► 413 if over the limit
+//!                    ─► free if small                               a search never waits here
+//!                    ─► wait in line for 2n of the pool (body + what it decodes to)
+//!                    ─► book n + n on door/http/bodies ─► read ─► decode ─► body freed ─► store keeps the rest
+//!   no length        ─► grow step by step, one such body at a time
+//! ```
+//!
+//! The pool is a share of the budget. A part of it is a floor, held for good, so that uploads move on
+//! whatever else is short. The line is first come, first served and has an end.
+
+use crate::limits;
+use ramekin_base::limits as base;
+use ramekin_base::{Error, Kind, Result, Size};
+use ramekin_memory::{Account, Budget, Reservation};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// The pool is counted in units of this many bytes.
+const UNIT: u64 = 1024;
+
+/// The gate in front of request bodies.
+pub struct Admission {
+    pool: Arc<Semaphore>,
+    units: AtomicU64,
+    bodies: Account,
+    budget: Budget,
+    waiting: AtomicUsize,
+    unmeasured: Arc<Mutex<()>>,
+}
+
+/// What a request holds while its body is read and decoded.
+#[derive(Default)]
+pub struct Ticket {
+    /// Covers the text of the body.
+    pub text: Option<Booking>,
+    /// Covers what the text decodes to; goes to the store with it.
+    pub decoded: Option<Booking>,
+    unmeasured: Option<OwnedMutexGuard<()>>,
+}
+
+/// A part of the pool with the bytes it stands for.
+pub struct Booking {
+    pub memory: Reservation,
+    pub permit: OwnedSemaphorePermit,
+}
+
+/// One who waits in line; counted, so that the line has an end.
+struct Waiter<'a>(&'a AtomicUsize);
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Admission {
+    /// Takes the floor of the bodies' account.
+    pub fn new(budget: Budget, bodies: Account) -> Result<Self> {
+        bodies.set_floor(limits::bodies_floor(budget.limit()))?;
+        let units = limits::bodies(budget.limit()) / UNIT;
+        Ok(Self {
+            pool: Arc::new(Semaphore::new(units as usize)),
+            units: AtomicU64::new(units),
+            bodies,
+            budget,
+            waiting: AtomicUsize::new(0),
+            unmeasured: Arc::default(),
+        })
+    }
+
+    /// The account on which bodies are booked.
+    pub fn account(&self) -> &Account {
+        &self.bodies
+    }
+
+    /// The largest body under the budget of this moment.
+    pub fn body_max(&self) -> u64 {
+        base::body_max(self.budget.limit())
+    }
+
+    /// Refuses a body over the limit.
+    pub fn check_length(&self, bytes: u64) -> Result<()> {
+        let most = self.body_max();
+        if bytes > most {
+            return Err(Error::too_large(format!(
+                "the body is larger than the limit of {} ({most} bytes); send fewer points a request",
+                Size(most)
+            )));
+        }
+        Ok(())
+    }
+
+    fn wait(&self) -> Result<Waiter<'_>> {
+        let waiter = Waiter(&self.waiting);
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= base::QUEUE_MAX {
+            return Err(Error::busy(format!("{} requests are waiting already", base::QUEUE_MAX)));
+        }
+        Ok(waiter)
+    }
+
+    /// A turn to try again later: sleeps, or says that the time is over.
+    pub async fn pause(&self, error: Error, round: u32, until: Instant) -> Result<()> {
+        let _waiter = self.wait()?;
+        let pause = Duration::from_millis(2 << round.min(5));
+        if Instant::now() + pause >= until {
+            return Err(error);
+        }
+        sleep(pause).await;
+        Ok(())
+    }
+
+    /// Books a body of `bytes` and as much again for what it decodes to.
+    pub async fn admit(&self, bytes: u64, until: Instant) -> Result<Ticket> {
+        let units = (2 * bytes).div_ceil(UNIT).clamp(2, self.units().max(2));
+        let mut permit = self.permit(units, until).await?;
+        let half = permit.split(permit.num_permits() / 2).ok_or_else(|| Error::bug("a permit without halves"))?;
+        let text = Booking { memory: self.memory(bytes, until).await?, permit };
+        let decoded = Booking { memory: self.memory(bytes, until).await?, permit: half };
+        Ok(Ticket { text: Some(text), decoded: Some(decoded), unmeasured: None })
+    }
+
+    /// Grows the ticket of a body of unknown length to cover `bytes`. One such body grows at a time: two
+    /// that wait for each other's bytes would wait for ever.
+    pub async fn grow(&self, ticket: &mut Ticket, bytes: u64, until: Instant) -> Result<()> {
+        if ticket.unmeasured.is_none() {
+            let _waiter = self.wait()?;
+            let turn = timeout_at(until, self.unmeasured.clone().lock_owned()).await;
+            ticket.unmeasured = Some(turn.map_err(|_| Error::busy("other bodies without a length are being read"))?);
+        }
+        let Some((text, decoded)) = ticket.text.as_mut().zip(ticket.decoded.as_mut()) else {
+            let Ticket { text, decoded, .. } = self.admit(bytes, until).await?;
+            (ticket.text, ticket.decoded) = (text, decoded);
+            return Ok(());
+        };
+        let more = bytes.saturating_sub(text.memory.bytes());
+        // What is beyond the whole pool is left to the budget itself.
+        let held = text.permit.num_permits() + decoded.permit.num_permits();
+        let units = (2 * more).div_ceil(UNIT).min(self.units().saturating_sub(held as u64));
+        if units > 0 {
+            text.permit.merge(self.permit(units, until).await?);
+        }
+        for booking in [text, decoded] {
+            for round in 0.. {
+                match booking.memory.grow(more) {
+                    Err(error) if error.kind() == Kind::Busy => self.pause(error, round, until).await?,
+                    Err(error) => return Err(error),
+                    Ok(()) => break,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn units(&self) -> u64 {
+        self.units.load(Ordering::Relaxed)
+    }
+
+    /// Waits in line for a part of the pool.
+    async fn permit(&self, units: u64, until: Instant) -> Result<OwnedSemaphorePermit> {
+        let units = units as u32;
+        if let Ok(permit) = self.pool.clone().try_acquire_many_owned(units) {
+            return Ok(permit);
+        }
+        let _waiter = self.wait()?;
+        match timeout_at(until, self.pool.clone().acquire_many_owned(units)).await {
+            Ok(Ok(permit)) => Ok(permit),
+            Ok(Err(_)) => Err(Error::closed("the server is stopping")),
+            Err(_) => Err(Error::busy(format!(
+                "request bodies have {} in all, and this one waited for its share until its timeout",
+                Size(limits::bodies(self.budget.limit()))
+            ))),
+        }
+    }
+
+    /// Books bytes; where the budget is short for the moment, tries again until the time is over.
+    async fn memory(&self, bytes: u64, until: Instant) -> Result<Reservation> {
+        for round in 0.. {
+            match self.bodies.try_reserve(bytes) {
+                Err(error) if error.kind() == Kind::Busy => self.pause(error, round, until).await?,
+                done => return done,
+            }
+        }
+        Err(Error::bug("rounds have no end"))
+    }
+
+    /// Prepares for a budget of `bytes`: a smaller floor is taken before the budget shrinks.
+    pub fn before_budget(&self, bytes: u64) {
+        if bytes < self.budget.limit() {
+            // A floor that shrinks cannot fail.
+            let _ = self.bodies.set_floor(limits::bodies_floor(bytes));
+        }
+    }
+
+    /// Follows the budget after it moved.
+    pub fn after_budget(&self) {
+        let budget = self.budget.limit();
+        // A larger floor may have to wait for the next change; the smaller one still moves uploads on.
+        let _ = self.bodies.set_floor(limits::bodies_floor(budget));
+        let units = limits::bodies(budget) / UNIT;
+        let before = self.units.swap(units, Ordering::Relaxed);
+        if units > before {
+            self.pool.add_permits((units - before) as usize);
+        } else if units < before {
+            let (pool, gone) = (self.pool.clone(), (before - units) as u32);
+            tokio::spawn(async move {
+                if let Ok(permit) = pool.acquire_many_owned(gone).await {
+                    permit.forget();
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(budget: u64) -> (Budget, Admission) {
+        let budget = Budget::new(budget);
+        let bodies = budget.root().child("bodies", "");
+        (budget.clone(), Admission::new(budget, bodies).unwrap())
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_millis(200)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_wait_in_line_and_then_are_refused() {
+        let (budget, admission) = admission(64 << 20);
+        let first = admission.admit(3 << 20, soon()).await.unwrap();
+        assert!(budget.reserved() >= 6 << 20);
+        let refused = admission.admit(2 << 20, soon()).await.map(|_| ()).unwrap_err();
+        assert_eq!(refused.kind(), Kind::Busy);
+        let (second, ()) = tokio::join!(admission.admit(2 << 20, soon()), async {
+            sleep(Duration::from_millis(50)).await;
+            drop(first);
+        });
+        assert_eq!(second.unwrap().text.unwrap().memory.bytes(), 2 << 20);
+        assert_eq!(budget.reserved(), limits::bodies_floor(64 << 20));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_larger_than_the_pool_takes_all_of_it() {
+        let (_budget, admission) = admission(64 << 20);
+        let large = admission.admit(admission.body_max(), soon()).await.unwrap();
+        assert!(admission.admit(100 << 10, soon()).await.is_err());
+        drop(large);
+        assert!(admission.admit(100 << 10, soon()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn bodies_without_a_length_grow_one_at_a_time() {
+        let (_budget, admission) = admission(64 << 20);
+        let mut one = Ticket::default();
+        admission.grow(&mut one, 64 << 10, soon()).await.unwrap();
+        admission.grow(&mut one, 256 << 10, soon()).await.unwrap();
+        assert_eq!(one.text.as_ref().unwrap().memory.bytes(), 256 << 10);
+        let mut two = Ticket::default();
+        assert!(admission.grow(&mut two, 64 << 10, soon()).await.is_err());
+        drop(one);
+        assert!(admission.grow(&mut two, 64 << 10, soon()).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_pool_follows_the_budget() {
+        let (budget, admission) = admission(256 << 20);
+        admission.before_budget(32 << 20);
+        budget.set_limit(32 << 20);
+        admission.after_budget();
+        tokio::task::yield_now().await;
+        assert_eq!(admission.pool.available_permits() as u64 * UNIT, 4 << 20);
+        assert_eq!(budget.reserved(), 1 << 20);
+        budget.set_limit(256 << 20);
+        admission.after_budget();
+        assert_eq!(admission.pool.available_permits() as u64 * UNIT, 32 << 20);
+        assert_eq!(budget.reserved(), 8 << 20);
+    }
+}

@@ -1,0 +1,299 @@
+//! Answers: JSON written straight into a buffer that is booked before it grows.
+//!
+//! ```text
+//!   {"result": <what the handler writes> ,"status":"ok","time":0.00012}
+//!      payload text is copied as it is · an f32 prints as its shortest text
+//!      the bytes own their bookings, which end when the last byte is with the kernel
+//! ```
+
+use crate::errors::Outcome;
+use crate::limits::ANSWER_FREE;
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use bytes::Bytes;
+use ramekin_base::{PointId, Result};
+use ramekin_memory::{Account, Reservation};
+use ramekin_vectors::{NamedVectors, Record, Scored, UNNAMED};
+use serde::Serialize;
+use std::time::Duration;
+
+/// A finished answer.
+pub struct Answer {
+    pub status: StatusCode,
+    pub body: Bytes,
+    pub content_type: &'static str,
+}
+
+impl Answer {
+    pub fn json(body: Bytes) -> Self {
+        Self { status: StatusCode::OK, body, content_type: "application/json" }
+    }
+
+    pub fn text(body: impl Into<Bytes>) -> Self {
+        Self { status: StatusCode::OK, body: body.into(), content_type: "text/plain; charset=utf-8" }
+    }
+
+    /// A small result, by serde, in Qdrant's envelope.
+    pub fn result(result: &impl Serialize, took: Duration) -> Outcome<Self> {
+        let mut bytes = br#"{"result":"#.to_vec();
+        write(&mut bytes, result);
+        close(&mut bytes, took);
+        Ok(Self::json(bytes.into()))
+    }
+
+    pub fn with_status(self, status: StatusCode) -> Self {
+        Self { status, ..self }
+    }
+
+    pub fn response(self) -> Response {
+        let mut response = Response::new(Body::from(self.body));
+        *response.status_mut() = self.status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        response
+    }
+}
+
+/// Serde into a `Vec` fails only for maps whose keys are no strings; none of ours is such.
+fn write(bytes: &mut Vec<u8>, value: &impl Serialize) {
+    let written = serde_json::to_writer(&mut *bytes, value);
+    debug_assert!(written.is_ok());
+}
+
+fn close(bytes: &mut Vec<u8>, took: Duration) {
+    bytes.extend_from_slice(br#","status":"ok","time":"#);
+    write(bytes, &took.as_secs_f64());
+    bytes.push(b'}');
+}
+
+/// The text of an answer while it is written.
+pub struct Text {
+    bytes: Vec<u8>,
+    account: Account,
+    booked: Option<Reservation>,
+}
+
+/// What an f32 takes in JSON at most, with its comma: `-1.17549435e-38,`.
+const FLOAT_MAX: usize = 16;
+
+impl Text {
+    /// An empty text, whose bytes will be booked on `account`.
+    pub fn new(account: Account) -> Self {
+        Self { bytes: Vec::with_capacity(512), account, booked: None }
+    }
+
+    /// A text that begins as every answer does.
+    pub fn answer(account: Account) -> Result<Self> {
+        let mut text = Self::new(account);
+        text.push(r#"{"result":"#)?;
+        Ok(text)
+    }
+
+    /// Makes room for `more` bytes. The first few KiB are the connection's own.
+    fn room(&mut self, more: usize) -> Result<()> {
+        let wanted = self.bytes.len() + more;
+        if wanted <= self.bytes.capacity() {
+            return Ok(());
+        }
+        let before = self.bytes.capacity();
+        let capacity = wanted.max(before + before / 2).next_multiple_of(512);
+        if capacity > ANSWER_FREE {
+            // While the text moves, its old and its new place are both in use.
+            let both = (before + capacity) as u64;
+            match &mut self.booked {
+                Some(booked) => booked.resize(both)?,
+                None => self.booked = Some(self.account.try_reserve(both)?),
+            }
+        }
+        self.bytes.reserve_exact(capacity - self.bytes.len());
+        if let Some(booked) = &mut self.booked {
+            booked.shrink(before as u64);
+        }
+        Ok(())
+    }
+
+    pub fn push(&mut self, text: &str) -> Result<()> {
+        self.room(text.len())?;
+        self.bytes.extend_from_slice(text.as_bytes());
+        Ok(())
+    }
+
+    /// Any value, by serde; `most` is what its text takes at most.
+    pub fn value(&mut self, value: &impl Serialize, most: usize) -> Result<()> {
+        self.room(most)?;
+        write(&mut self.bytes, value);
+        Ok(())
+    }
+
+    /// A string in quotes.
+    pub fn string(&mut self, text: &str) -> Result<()> {
+        self.value(&text, 6 * text.len() + 2)
+    }
+
+    pub fn id(&mut self, id: PointId) -> Result<()> {
+        match id {
+            PointId::Num(number) => self.value(&number, 20),
+            PointId::Uuid(uuid) => {
+                let mut text = [0; uuid::fmt::Hyphenated::LENGTH];
+                let text = uuid::Uuid::from_u128(uuid).hyphenated().encode_lower(&mut text);
+                self.string(text)
+            }
+        }
+    }
+
+    fn floats(&mut self, vector: &[f32]) -> Result<()> {
+        self.room(vector.len() * FLOAT_MAX + 2)?;
+        self.bytes.push(b'[');
+        for (index, number) in vector.iter().enumerate() {
+            if index > 0 {
+                self.bytes.push(b',');
+            }
+            write(&mut self.bytes, number);
+        }
+        self.bytes.push(b']');
+        Ok(())
+    }
+
+    /// The unnamed vector as a list, named ones as an object.
+    fn vectors(&mut self, vectors: &NamedVectors) -> Result<()> {
+        if let [(name, vector)] = vectors.as_slice()
+            && name == UNNAMED
+        {
+            return self.floats(vector);
+        }
+        self.push("{")?;
+        for (index, (name, vector)) in vectors.iter().enumerate() {
+            self.push(if index > 0 { "," } else { "" })?;
+            self.string(name)?;
+            self.push(":")?;
+            self.floats(vector)?;
+        }
+        self.push("}")
+    }
+
+    fn parts(&mut self, record: &Record) -> Result<()> {
+        if let Some(payload) = &record.payload {
+            self.push(r#","payload":"#)?;
+            self.push(payload)?;
+        }
+        if let Some(vectors) = &record.vectors {
+            self.push(r#","vector":"#)?;
+            self.vectors(vectors)?;
+        }
+        self.push("}")
+    }
+
+    pub fn record(&mut self, record: &Record) -> Result<()> {
+        self.push(r#"{"id":"#)?;
+        self.id(record.id)?;
+        self.parts(record)
+    }
+
+    pub fn scored(&mut self, scored: &Scored) -> Result<()> {
+        self.push(r#"{"id":"#)?;
+        self.id(scored.record.id)?;
+        self.push(r#","version":"#)?;
+        self.value(&scored.version, 20)?;
+        self.push(r#","score":"#)?;
+        self.value(&scored.score, FLOAT_MAX)?;
+        self.parts(&scored.record)
+    }
+
+    /// A list of anything, each written by `write`.
+    pub fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T) -> Result<()>) -> Result<()> {
+        self.push("[")?;
+        for (index, item) in items.iter().enumerate() {
+            if index > 0 {
+                self.push(",")?;
+            }
+            write(self, item)?;
+        }
+        self.push("]")
+    }
+
+    /// Another text, which ends with this.
+    pub fn append(&mut self, other: Text) -> Result<()> {
+        self.room(other.bytes.len())?;
+        self.bytes.extend_from_slice(&other.bytes);
+        Ok(())
+    }
+
+    /// Closes an answer.
+    pub fn finish(mut self, took: Duration) -> Result<Answer> {
+        self.room(64)?;
+        close(&mut self.bytes, took);
+        Ok(Answer::json(self.into_bytes()))
+    }
+
+    /// The bytes, which keep what they booked until they are gone.
+    pub fn into_bytes(self) -> Bytes {
+        let Self { bytes, booked, .. } = self;
+        match booked {
+            None => Bytes::from(bytes),
+            Some(booked) => Bytes::from_owner(Booked { bytes, _booked: booked }),
+        }
+    }
+}
+
+/// Bytes with the booking that covers them.
+struct Booked {
+    bytes: Vec<u8>,
+    _booked: Reservation,
+}
+
+impl AsRef<[u8]> for Booked {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_memory::Budget;
+
+    fn text() -> Text {
+        Text::new(Budget::new(1 << 30).root().child("answers", ""))
+    }
+
+    #[test]
+    fn points_as_qdrant_shows_them() {
+        let record = Record { id: PointId::Uuid(7), payload: Some(r#"{"a": 1}"#.into()), vectors: None };
+        let mut text = text();
+        text.scored(&Scored { record: record.clone(), score: 0.1, version: 3 }).unwrap();
+        let unnamed = Record { id: PointId::Num(1), payload: None, vectors: Some(vec![("".into(), vec![1.0, 0.1])]) };
+        text.record(&unnamed).unwrap();
+        let named = vec![("a".into(), vec![1e-7]), ("\"".into(), vec![f32::MIN, -0.0])];
+        text.record(&Record { vectors: Some(named), ..unnamed }).unwrap();
+        let expected = concat!(
+            r#"{"id":"00000000-0000-0000-0000-000000000007","version":3,"score":0.1,"payload":{"a": 1}}"#,
+            r#"{"id":1,"vector":[1.0,0.1]}"#,
+            r#"{"id":1,"vector":{"a":[1e-7],"\"":[-3.4028235e+38,-0.0]}}"#,
+        );
+        assert_eq!(String::from_utf8(text.bytes).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_long_answer_is_booked_until_its_bytes_are_gone() {
+        let budget = Budget::new(1 << 20);
+        let mut text = Text::answer(budget.root().child("answers", "")).unwrap();
+        text.list(&[(); 1000], |text, ()| text.push("0123456789012345678901234567890123456789")).unwrap();
+        assert!(budget.reserved() >= text.bytes.capacity() as u64);
+        let answer = text.finish(Duration::from_millis(1)).unwrap();
+        assert!(budget.reserved() >= 41_000 && budget.reserved() < 80_000);
+        let part = answer.body.slice(5..10);
+        drop(answer);
+        assert!(budget.reserved() >= 41_000);
+        drop(part);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn an_answer_larger_than_the_budget_is_refused() {
+        let budget = Budget::new(100_000);
+        let mut text = Text::new(budget.root().child("answers", ""));
+        let result = text.list(&[(); 100], |text, ()| text.floats(&[0.123; 1000]));
+        assert!(result.is_err());
+        assert!(budget.reserved() <= 100_000);
+    }
+}

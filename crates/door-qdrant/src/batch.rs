@@ -1,0 +1,335 @@
+//! Batches of points: the bodies of an upsert and of an update of vectors.
+//!
+//! ```text
+//!   {"points":[{"id","vector","payload"}, ...]}                 one after the other
+//!   {"batch":{"ids":[..],"vectors":[[..]] or {"a":[[..]]},"payloads":[{..},null]}}      by column
+//!        both ─► ids · columns · payload texts, in one pass, each list booked before it grows
+//! ```
+
+use crate::wire::filter::{read_none, read_unbuilt};
+use crate::wire::json::{Decoded, Flaw, Reader};
+use crate::wire::room::Room;
+use crate::wire::vector::{Columns, expected};
+use crate::wire::{id, json};
+use ramekin_base::{Kind, Result, limits};
+use ramekin_vectors::{Batch, Write};
+
+/// What an allocation costs beside its bytes: the pointer in the list, and the allocator's rounding.
+const TEXT_OVERHEAD: u64 = 32;
+
+/// A batch while it is read.
+#[derive(Default)]
+struct Building {
+    ids: Vec<ramekin_base::PointId>,
+    columns: Columns,
+    payloads: Vec<Box<str>>,
+}
+
+impl Building {
+    /// Keeps the payload text of the point in `row`; the points before it that had none get an empty one.
+    fn payload(&mut self, row: usize, text: &str, room: &mut Room) -> Decoded<()> {
+        if text.len() > limits::PAYLOAD_MAX {
+            return Err(Flaw::new(Kind::TooLarge, format!("a payload of more than {} bytes", limits::PAYLOAD_MAX)));
+        }
+        if self.payloads.len() > row {
+            return Err(Flaw::malformed("this payload stands twice in one point"));
+        }
+        let more = row + 1 - self.payloads.len();
+        room.extend(&mut self.payloads, more)?;
+        self.payloads.resize_with(row, Box::default);
+        room.take(text.len() as u64 + TEXT_OVERHEAD)?;
+        self.payloads.push(text.into());
+        Ok(())
+    }
+
+    fn point(&mut self, reader: &mut Reader<'_>, row: usize, with_payload: bool, room: &mut Room) -> Decoded<()> {
+        if row >= limits::POINTS_PER_REQUEST_MAX {
+            return Err(id::too_many());
+        }
+        let from = reader.at();
+        let (mut has_id, mut has_vector) = (false, false);
+        reader.object(|reader, key| {
+            match key {
+                "id" if has_id => return Err(Flaw::malformed("stands twice in one point")),
+                "id" => {
+                    has_id = true;
+                    room.extend(&mut self.ids, 1)?;
+                    self.ids.push(id::read(reader)?);
+                }
+                "vector" => {
+                    has_vector = true;
+                    self.columns.point(reader, row, room)?;
+                }
+                "payload" if with_payload && !reader.null()? => {
+                    let text = reader.raw_object()?;
+                    self.payload(row, text, room)?;
+                }
+                "payload" if with_payload => {}
+                _ => reader.skip()?,
+            }
+            Ok(())
+        })?;
+        for (field, there) in [("id", has_id), ("vector", has_vector)] {
+            if !there {
+                return Err(Flaw::malformed(format!("missing field `{field}`")));
+            }
+        }
+        if row == 0 {
+            let more = expected(reader, from);
+            room.extend(&mut self.ids, more)?;
+            self.columns.expect(more, room)?;
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, reader: &mut Reader<'_>, with_payload: bool, room: &mut Room) -> Decoded<usize> {
+        reader.array(|reader, row| self.point(reader, row, with_payload, room))
+    }
+
+    /// Reads the columnar form.
+    fn columnar(&mut self, reader: &mut Reader<'_>, room: &mut Room) -> Decoded<()> {
+        let (mut has_ids, mut has_vectors) = (false, false);
+        reader.object(|reader, key| {
+            match key {
+                "ids" => {
+                    has_ids = true;
+                    self.ids = id::list(reader, room)?;
+                }
+                "vectors" => {
+                    has_vectors = true;
+                    self.columns.batch(reader, self.ids.len(), room)?;
+                }
+                "payloads" if !reader.null()? => {
+                    self.payloads.clear();
+                    let count = reader.array(|reader, row| {
+                        if row >= limits::POINTS_PER_REQUEST_MAX {
+                            return Err(id::too_many());
+                        }
+                        if reader.null()? {
+                            return Ok(());
+                        }
+                        let text = reader.raw_object()?;
+                        self.payload(row, text, room)
+                    })?;
+                    let more = count - self.payloads.len();
+                    room.extend(&mut self.payloads, more)?;
+                    self.payloads.resize_with(count, Box::default);
+                }
+                "payloads" => {}
+                _ => reader.skip()?,
+            }
+            Ok(())
+        })?;
+        for (field, there) in [("ids", has_ids), ("vectors", has_vectors)] {
+            if !there {
+                return Err(Flaw::malformed(format!("missing field `{field}`")));
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(mut self, room: &mut Room) -> Decoded<Batch> {
+        if !self.payloads.is_empty() && self.payloads.len() < self.ids.len() {
+            let more = self.ids.len() - self.payloads.len();
+            room.extend(&mut self.payloads, more)?;
+            self.payloads.resize_with(self.ids.len(), Box::default);
+        }
+        let Self { ids, columns, payloads } = self;
+        Ok(Batch { ids, columns: columns.into_columns(), payloads })
+    }
+
+    /// Checks that the columns of a columnar batch are as long as its ids.
+    fn check_lengths(&self, columns: &[ramekin_vectors::Column]) -> Decoded<()> {
+        let ids = self.ids.len();
+        for column in columns {
+            if column.present.len() != ids {
+                let count = column.present.len();
+                let flaw = Flaw::invalid(format!("number of ids and vectors must be equal ({ids} != {count})"));
+                return Err(flaw.in_field("vectors").in_field("batch"));
+            }
+        }
+        if !self.payloads.is_empty() && self.payloads.len() != ids {
+            let count = self.payloads.len();
+            let flaw = Flaw::invalid(format!("number of ids and payloads must be equal ({ids} != {count})"));
+            return Err(flaw.in_field("payloads").in_field("batch"));
+        }
+        Ok(())
+    }
+}
+
+/// Decodes the body of `PUT points`.
+pub fn upsert(body: &[u8], room: &mut Room) -> Result<Write> {
+    Ok(Write::Upsert(decode_upsert(body, room)?))
+}
+
+fn decode_upsert(body: &[u8], room: &mut Room) -> Decoded<Batch> {
+    let mut reader = Reader::new(body)?;
+    let mut building = Building::default();
+    let (mut list, mut columnar) = (false, false);
+    reader.object(|reader, key| match key {
+        "points" | "batch" if list || columnar => {
+            Err(Flaw::malformed("`points` and `batch` are allowed once, and not together"))
+        }
+        "points" => {
+            list = true;
+            building.list(reader, true, room).map(|_| ())
+        }
+        "batch" => {
+            columnar = true;
+            building.columnar(reader, room)
+        }
+        _ => modifier(reader, key),
+    })?;
+    reader.finish()?;
+    if !list && !columnar {
+        return Err(Flaw::malformed("missing field `points` or `batch`"));
+    }
+    if columnar {
+        let columns = std::mem::take(&mut building.columns).into_columns();
+        building.check_lengths(&columns)?;
+        let batch = building.finish(room)?;
+        return Ok(Batch { columns, ..batch });
+    }
+    building.finish(room)
+}
+
+/// Fields that may stand beside the points of any write.
+pub fn modifier(reader: &mut json::Reader<'_>, key: &str) -> Decoded<()> {
+    match key {
+        "shard_key" => read_unbuilt(reader),
+        "update_filter" => read_none(reader),
+        "update_mode" if reader.null()? => Ok(()),
+        "update_mode" => match reader.string()?.as_ref() {
+            "upsert" => Ok(()),
+            mode @ ("insert_only" | "update_only") => Err(Flaw::unbuilt(format!("mode `{mode}`"))),
+            mode => Err(Flaw::malformed(format!(
+                "unknown variant `{mode}`, expected one of `upsert`, `insert_only`, `update_only`"
+            ))),
+        },
+        _ => reader.skip(),
+    }
+}
+
+/// Decodes the body of `PUT points/vectors`.
+pub fn update_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
+    let decode = |room: &mut Room| -> Decoded<Batch> {
+        let mut reader = Reader::new(body)?;
+        let mut building = Building::default();
+        let mut count = None;
+        reader.object(|reader, key| match key {
+            "points" if count.is_some() => Err(Flaw::malformed("stands twice")),
+            "points" => {
+                count = Some(building.list(reader, false, room)?);
+                Ok(())
+            }
+            _ => modifier(reader, key),
+        })?;
+        reader.finish()?;
+        match count {
+            None => Err(Flaw::malformed("missing field `points`")),
+            Some(0) => Err(Flaw::invalid("value [] invalid, must have at least 1 element").in_field("points")),
+            Some(_) => building.finish(room),
+        }
+    };
+    Ok(Write::UpdateVectors(decode(room)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_base::PointId;
+    use ramekin_vectors::Column;
+
+    fn batch(body: &str) -> Batch {
+        decode_upsert(body.as_bytes(), &mut Room::endless()).unwrap()
+    }
+
+    fn refusal(body: &str) -> (Kind, String) {
+        let error = upsert(body.as_bytes(), &mut Room::endless()).unwrap_err();
+        (error.kind(), error.message().to_owned())
+    }
+
+    #[test]
+    fn both_forms_give_the_same_batch() {
+        let list = batch(
+            r#"{"points":[{"id":1,"vector":[1,2]},{"payload":{"a": 1},"vector":[3,4.5],"id":"550e8400-e29b-41d4-a716-446655440000"}]}"#,
+        );
+        let columns = batch(
+            r#"{"batch":{"vectors":[[1,2],[3,4.5]],"payloads":[null,{"a": 1}],"ids":[1,"550e8400-e29b-41d4-a716-446655440000"]}}"#,
+        );
+        assert_eq!(list, columns);
+        let uuid = PointId::Uuid(0x550e_8400_e29b_41d4_a716_4466_5544_0000);
+        assert_eq!(list.ids, [PointId::Num(1), uuid]);
+        assert_eq!(list.payloads, ["".into(), r#"{"a": 1}"#.into()]);
+        let column = Column { name: String::new(), dim: 2, present: vec![0, 1], data: vec![1.0, 2.0, 3.0, 4.5] };
+        assert_eq!(list.columns, [column]);
+    }
+
+    #[test]
+    fn named_vectors_may_be_missing() {
+        let batch = batch(
+            r#"{"points":[{"id":1,"vector":{}},{"id":2,"vector":{"b":[1],"a":[2,3]}},{"id":3,"vector":{"a":[4,5]}}]}"#,
+        );
+        assert_eq!(batch.columns[0], Column { name: "b".into(), dim: 1, present: vec![1], data: vec![1.0] });
+        assert_eq!(batch.columns[1].present, [1, 2]);
+        assert!(batch.payloads.is_empty());
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (body, kind, message) in [
+            (r#"{"points":[{"id":1,"vector":[1,"x"]}]}"#, Kind::Malformed, "points[0].vector[1]: expected a number"),
+            (r#"{"points":[{"id":1}]}"#, Kind::Malformed, "points[0]: missing field `vector`"),
+            (
+                r#"{"points":[{"id":-1,"vector":[1]}]}"#,
+                Kind::Malformed,
+                "points[0].id: value -1 is not a valid point ID",
+            ),
+            (
+                r#"{"points":[{"id":1,"vector":[1]},{"id":2,"vector":[1,2]}]}"#,
+                Kind::Malformed,
+                "points[1].vector[1]: more than 1",
+            ),
+            (
+                r#"{"points":[{"id":1,"vector":[[1]]}]}"#,
+                Kind::Unsupported,
+                "points[0].vector[0]: a multivector is not built yet",
+            ),
+            (
+                r#"{"points":[{"id":1,"vector":{"s":{"indices":[1],"values":[1]}}}]}"#,
+                Kind::Unsupported,
+                "points[0].vector.s: a sparse",
+            ),
+            (r#"{"points":[{"id":1,"vector":{"text":"x","model":"m"}}]}"#, Kind::Unsupported, "inference"),
+            (
+                r#"{"points":[{"id":1,"vector":[1],"payload":[1]}]}"#,
+                Kind::Malformed,
+                "points[0].payload: expected an object",
+            ),
+            (r#"{"batch":{"ids":[1,2],"vectors":[[1]]}}"#, Kind::Invalid, "batch.vectors: number of ids and vectors"),
+            (
+                r#"{"batch":{"ids":[1],"vectors":[[1]],"payloads":[{},{}]}}"#,
+                Kind::Invalid,
+                "batch.payloads: number of ids",
+            ),
+            (
+                r#"{"points":[],"update_filter":{"must":[{"key":"a"}]}}"#,
+                Kind::Unsupported,
+                "update_filter.must[0]: a filter condition",
+            ),
+            (r#"{"points":[],"update_mode":"insert_only"}"#, Kind::Unsupported, "update_mode: mode `insert_only`"),
+            (r#"{"points":[]"#, Kind::Malformed, "ends"),
+            (r#"{}"#, Kind::Malformed, "missing field `points` or `batch`"),
+            (r#"[]"#, Kind::Malformed, "expected an object, found an array"),
+        ] {
+            let (found, text) = refusal(body);
+            assert_eq!(found, kind, "{body}: {text}");
+            assert!(text.contains(message), "{body}: {text}");
+        }
+    }
+
+    #[test]
+    fn an_empty_filter_is_none() {
+        assert!(batch(r#"{"points":[],"update_filter":{"must":[],"should":null},"shard_key":null}"#).ids.is_empty());
+    }
+}

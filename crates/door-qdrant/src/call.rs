@@ -1,0 +1,172 @@
+//! One request on its way: where it goes, how long it may take, its body.
+
+use crate::admission::{Booking, Ticket};
+use crate::body;
+use crate::door::{Params, Shared};
+use crate::errors::{Outcome, Refusal};
+use crate::routes::Route;
+use crate::wire::room::Room;
+use axum::body::Body;
+use axum::http::StatusCode;
+use ramekin_base::{Error, Result, limits};
+use ramekin_memory::Reservation;
+use ramekin_vectors::Wait;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
+
+pub struct Call {
+    pub door: Arc<Shared>,
+    pub route: &'static Route,
+    pub params: Params,
+    pub options: Options,
+    pub body: Option<Body>,
+    /// The client waits for a word before it sends its body.
+    pub expects: bool,
+    /// By the host's clock, for the `time` of the answer.
+    pub started: Duration,
+}
+
+/// What the query string of any request may say.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Options {
+    pub wait: Wait,
+    /// When the request gives up.
+    pub until: Instant,
+    pub timeout: Duration,
+}
+
+impl Options {
+    /// Reads `wait`, `timeout`, `ordering` and `consistency`; passes over the rest, as Qdrant does.
+    pub fn read(query: &str) -> Outcome<Self> {
+        let wrong = |message: String| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
+        let mut wait = Wait::Durable;
+        let mut seconds = limits::TIMEOUT_DEFAULT_S;
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match (name, value) {
+                ("wait", "true") => wait = Wait::Visible,
+                ("wait", "false") => wait = Wait::Durable,
+                ("wait", _) => {
+                    return wrong(format!("Format error in query: wait: {value:?} is neither true nor false"));
+                }
+                ("timeout", _) => match value.parse::<u64>() {
+                    Ok(0) => {
+                        let message = "Validation error in query: [timeout: value 0 invalid, must be 1 or larger]";
+                        return Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, message));
+                    }
+                    Ok(named) => seconds = named.min(limits::TIMEOUT_MAX_S),
+                    Err(_) => {
+                        return wrong(format!("Format error in query: timeout: {value:?} is no number of seconds"));
+                    }
+                },
+                // One node holds all data: every write is ordered strongly, every read sees all replicas.
+                ("ordering", "weak" | "medium" | "strong") => {}
+                ("ordering", _) => {
+                    return wrong(format!("Format error in query: ordering: {value:?} is not weak, medium or strong"));
+                }
+                ("consistency", "majority" | "quorum" | "all") => {}
+                ("consistency", _) if value.parse::<u64>().is_ok_and(|count| count > 0) => {}
+                ("consistency", _) => {
+                    return wrong(format!(
+                        "Format error in query: consistency: {value:?} is not majority, quorum, all or a count"
+                    ));
+                }
+                _ => {}
+            }
+        }
+        let timeout = Duration::from_secs(seconds);
+        Ok(Self { wait, until: Instant::now() + timeout, timeout })
+    }
+}
+
+/// A body in memory with what covers it.
+pub struct Whole {
+    pub bytes: Vec<u8>,
+    pub ticket: Ticket,
+}
+
+impl Call {
+    /// The first `{...}` of the path: the collection, in most.
+    pub fn name(&self) -> &str {
+        self.params.first().map(String::as_str).unwrap_or_default()
+    }
+
+    /// Reads the body, once its memory is there.
+    pub async fn whole(&mut self) -> Result<Whole> {
+        let body = self.body.take().unwrap_or_default();
+        body::read(body, &self.door.admission, self.options.until, self.expects).await
+    }
+
+    /// Reads the body and decodes it: here if it is small, on the reader pool if not. What is decoded is
+    /// covered as long as the second part is kept.
+    pub async fn decode<T: Send + 'static>(
+        &mut self,
+        decode: impl Fn(&[u8], &mut Room) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<(T, Cover)> {
+        let Whole { bytes, ticket: Ticket { text, decoded, .. } } = self.whole().await?;
+        let granted = bytes.len().max(crate::limits::BODY_FREE) as u64;
+        let work = move |door: &Shared, bytes: &[u8]| {
+            let mut room = Room::new(granted, door.admission.account().clone(), None);
+            let value = decode(bytes, &mut room)?;
+            Ok((value, room.into_booked()))
+        };
+        let (value, more) = if bytes.len() <= crate::limits::DECODE_HERE_MAX {
+            work(&self.door, &bytes)?
+        } else {
+            let covered = (bytes, text);
+            self.door.run(self.options.until, move |door| work(door, &covered.0)).await?
+        };
+        Ok((value, Cover { _decoded: decoded, _more: more }))
+    }
+
+    /// Time since the request came.
+    pub fn took(&self) -> Duration {
+        self.door.now().saturating_sub(self.started)
+    }
+}
+
+/// Covers what a body was decoded to.
+pub struct Cover {
+    _decoded: Option<Booking>,
+    _more: Option<Reservation>,
+}
+
+/// A name in a path or a body that a collection may have.
+pub fn checked_collection_name(name: &str) -> Result<()> {
+    let invalid = |message: String| {
+        Err(Error::invalid(format!("Validation error in path parameters: [collection_name: {message}]")))
+    };
+    if name.is_empty() || name.len() > limits::NAME_MAX {
+        return invalid(format!("a name has from 1 to {} bytes, this one {}", limits::NAME_MAX, name.len()));
+    }
+    match name.chars().find(|c| matches!(c, '<' | '>' | ':' | '"' | '/' | '\\' | '|' | '?' | '*') || c.is_control()) {
+        Some(c) => invalid(format!("a name cannot contain {c:?}")),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn query_strings() {
+        let options = Options::read("wait=true&timeout=5&ordering=strong&other=1&consistency=2").unwrap();
+        assert_eq!((options.wait, options.timeout), (Wait::Visible, Duration::from_secs(5)));
+        assert_eq!(Options::read("").unwrap().wait, Wait::Durable);
+        for (query, status) in
+            [("wait=1", 400), ("timeout=0", 422), ("timeout=x", 400), ("ordering=all", 400), ("consistency=0", 400)]
+        {
+            assert_eq!(Options::read(query).unwrap_err().status.as_u16(), status, "{query}");
+        }
+    }
+
+    #[test]
+    fn names() {
+        assert!(checked_collection_name("my collection-1_ö").is_ok());
+        for name in ["", "a/b", "a\0", &"x".repeat(256)] {
+            assert!(checked_collection_name(name).is_err());
+        }
+    }
+}

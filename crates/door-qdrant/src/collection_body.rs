@@ -1,0 +1,361 @@
+//! Bodies that make or change a collection.
+//!
+//! ```text
+//!   {"vectors":{"size":100,"distance":"Cosine", ...}}            one unnamed vector
+//!   {"vectors":{"a":{"size":..},"b":{..}}}                       named vectors
+//!     + shard_number, on_disk_payload, ..., hnsw_config, optimizers_config, wal_config,
+//!       quantization_config, metadata: checked (sections.rs), kept, echoed;   recall: ours
+//! ```
+
+use crate::sections::{self, Section};
+use crate::wire::json::{Decoded, Flaw, Reader};
+use crate::wire::vector::checked_name;
+use ramekin_base::{Error, Kind, Result, limits};
+use ramekin_vectors::{CollectionConfig, CollectionPatch, MetricName, UNNAMED, VectorConfig};
+use serde_json::Value;
+use std::collections::BTreeMap;
+
+/// Names under which sections are kept.
+pub const PARAMS: &str = "params";
+pub const HNSW: &str = "hnsw_config";
+pub const OPTIMIZERS: &str = "optimizers_config";
+pub const WAL: &str = "wal_config";
+pub const QUANTIZATION: &str = "quantization_config";
+pub const METADATA: &str = "metadata";
+
+/// Largest `metadata` of a collection, bytes of JSON: it stays in memory.
+const METADATA_MAX: usize = 64 << 10;
+
+/// Decodes the body of `PUT collections/{name}`.
+pub fn create(body: &[u8]) -> Result<CollectionConfig> {
+    let mut vectors = BTreeMap::new();
+    let mut kept: BTreeMap<String, Section> = BTreeMap::new();
+    let mut recall = None;
+    let mut reader = Reader::new(body)?;
+    reader.object(|reader, key| {
+        match key {
+            "vectors" if !reader.null()? => vectors = read_vectors(reader)?,
+            "sparse_vectors" => empty_object(reader)?,
+            "recall" => recall = read_recall(reader)?,
+            _ => section(reader, key, &mut kept)?,
+        }
+        Ok(())
+    })?;
+    reader.finish()?;
+    let (hnsw, optimizers) = (kept.get(HNSW), kept.get(OPTIMIZERS));
+    Ok(CollectionConfig {
+        vectors,
+        full_scan_threshold_kib: whole(hnsw, "full_scan_threshold").unwrap_or(10_000),
+        deleted_threshold: number(optimizers, "deleted_threshold").unwrap_or(0.2),
+        vacuum_min_vectors: whole(optimizers, "vacuum_min_vector_number").unwrap_or(1_000),
+        recall: recall.unwrap_or(0.95),
+        echo: kept.into_iter().map(|(name, section)| (name, sections::text(&section))).collect(),
+    })
+}
+
+fn whole(section: Option<&Section>, field: &str) -> Option<u64> {
+    section?.get(field)?.as_u64()
+}
+
+fn number(section: Option<&Section>, field: &str) -> Option<f64> {
+    section?.get(field)?.as_f64()
+}
+
+/// Only `{}` and `null` pass: what would be inside is not built.
+fn empty_object(reader: &mut Reader<'_>) -> Decoded<()> {
+    if reader.null()? {
+        return Ok(());
+    }
+    reader.object(|_, _| Err(Flaw::unbuilt("a sparse vector")))
+}
+
+fn read_recall(reader: &mut Reader<'_>) -> Decoded<Option<f32>> {
+    match reader.value::<Option<f32>>()? {
+        Some(recall) if !(0.5..=0.999).contains(&recall) => {
+            Err(Flaw::invalid(format!("value {recall} invalid, must be from 0.5 to 0.999")))
+        }
+        recall => Ok(recall),
+    }
+}
+
+/// Reads a section that a collection has, new or changed; passes over what no collection has.
+fn section(reader: &mut Reader<'_>, key: &str, kept: &mut BTreeMap<String, Section>) -> Decoded<()> {
+    let params = sections::PARAMS.iter().find(|(name, ..)| *name == key);
+    if reader.peek()? == b'n' {
+        return reader.null().map(|_| ());
+    }
+    if let Some((name, shape, _)) = params {
+        let value = sections::field(reader, shape)?;
+        kept.entry(PARAMS.to_owned()).or_default().extend(value.map(|value| ((*name).to_owned(), value)));
+        return Ok(());
+    }
+    let section = match key {
+        HNSW => sections::read(reader, sections::HNSW)?,
+        OPTIMIZERS => sections::read(reader, sections::OPTIMIZERS)?,
+        WAL => sections::read(reader, sections::WAL)?,
+        QUANTIZATION => sections::quantization(reader)?,
+        METADATA => metadata(reader)?,
+        "strict_mode_config" => return sections::read(reader, sections::STRICT_MODE).map(|_| ()),
+        _ => return reader.skip(),
+    };
+    kept.insert(key.to_owned(), section);
+    Ok(())
+}
+
+fn metadata(reader: &mut Reader<'_>) -> Decoded<Section> {
+    if reader.clone().raw_object()?.len() > METADATA_MAX {
+        return Err(Flaw::new(Kind::TooLarge, format!("more than {METADATA_MAX} bytes")));
+    }
+    reader.value()
+}
+
+/// Reads `vectors`: the parameters of one vector, or an object from names to such parameters.
+fn read_vectors(reader: &mut Reader<'_>) -> Decoded<BTreeMap<String, VectorConfig>> {
+    let mut single = false;
+    reader.clone().object(|ahead, key| {
+        single |= matches!(key, "size" | "distance") && ahead.peek()? != b'{';
+        ahead.skip()
+    })?;
+    if single {
+        return Ok(BTreeMap::from([(UNNAMED.to_owned(), vector(reader)?)]));
+    }
+    let mut vectors = BTreeMap::new();
+    reader.object(|reader, name| {
+        vectors.insert(checked_name(name)?.to_owned(), vector(reader)?);
+        if vectors.len() > limits::VECTOR_NAMES_MAX {
+            return Err(Flaw::invalid(format!("at most {} vectors are allowed", limits::VECTOR_NAMES_MAX)));
+        }
+        Ok(())
+    })?;
+    Ok(vectors)
+}
+
+fn vector(reader: &mut Reader<'_>) -> Decoded<VectorConfig> {
+    let (mut dim, mut metric) = (None, None);
+    let mut echo = Section::new();
+    reader.object(|reader, key| {
+        match key {
+            "size" => dim = Some(size(reader)?),
+            "distance" => metric = Some(distance(reader)?),
+            _ => vector_field(reader, key, &mut echo)?,
+        }
+        Ok(())
+    })?;
+    let dim = dim.ok_or_else(|| Flaw::malformed("missing field `size`"))?;
+    let metric = metric.ok_or_else(|| Flaw::malformed("missing field `distance`"))?;
+    Ok(VectorConfig { dim, metric, echo: (!echo.is_empty()).then(|| sections::text(&echo)) })
+}
+
+/// Reads what may be said of a vector beside its size and distance.
+fn vector_field(reader: &mut Reader<'_>, key: &str, echo: &mut Section) -> Decoded<()> {
+    if reader.null()? {
+        return Ok(());
+    }
+    let value = match key {
+        HNSW => Some(Value::Object(sections::read(reader, sections::HNSW)?)),
+        QUANTIZATION => Some(Value::Object(sections::quantization(reader)?)),
+        _ => match sections::VECTOR.iter().find(|(name, ..)| *name == key) {
+            Some((_, shape, _)) => sections::field(reader, shape)?,
+            None => return reader.skip(),
+        },
+    };
+    echo.extend(value.map(|value| (key.to_owned(), value)));
+    Ok(())
+}
+
+fn size(reader: &mut Reader<'_>) -> Decoded<usize> {
+    let size = reader.value::<u64>()?;
+    if !(1..=limits::DIM_MAX as u64).contains(&size) {
+        return Err(Flaw::invalid(format!("value {size} invalid, must be from 1 to {}", limits::DIM_MAX)));
+    }
+    Ok(size as usize)
+}
+
+fn distance(reader: &mut Reader<'_>) -> Decoded<MetricName> {
+    match reader.string()?.as_ref() {
+        "Cosine" => Ok(MetricName::Cosine),
+        "Euclid" => Ok(MetricName::Euclid),
+        "Dot" => Ok(MetricName::Dot),
+        "Manhattan" => Ok(MetricName::Manhattan),
+        _ => Err(Flaw::malformed("unknown variant, expected one of `Cosine`, `Euclid`, `Dot`, `Manhattan`")),
+    }
+}
+
+/// A change of quantisation: none, `"Disabled"`, or another one.
+type Quantization = Option<Option<Section>>;
+
+/// The body of `PATCH collections/{name}`.
+#[derive(Debug, Default, Clone, PartialEq)]
+pub struct Change {
+    kept: BTreeMap<String, Section>,
+    quantization: Quantization,
+    vectors: BTreeMap<String, (Section, Quantization)>,
+    recall: Option<f32>,
+}
+
+/// Decodes the body of `PATCH collections/{name}`.
+pub fn change(body: &[u8]) -> Result<Change> {
+    let mut change = Change::default();
+    let mut reader = Reader::new(body)?;
+    reader.object(|reader, key| {
+        match key {
+            "vectors" | PARAMS | QUANTIZATION if reader.null()? => {}
+            "vectors" => reader.object(|reader, name| {
+                let changed = vector_change(reader)?;
+                change.vectors.insert(checked_name(name)?.to_owned(), changed);
+                Ok(())
+            })?,
+            PARAMS => {
+                change.kept.insert(PARAMS.to_owned(), sections::read(reader, sections::PARAMS)?);
+            }
+            QUANTIZATION => change.quantization = Some(sections::quantization_change(reader)?),
+            "sparse_vectors" => empty_object(reader)?,
+            "recall" => change.recall = read_recall(reader)?,
+            // A change names parameters inside `params`, and knows no log.
+            WAL => reader.skip()?,
+            _ if sections::PARAMS.iter().any(|(name, ..)| *name == key) => reader.skip()?,
+            _ => section(reader, key, &mut change.kept)?,
+        }
+        Ok(())
+    })?;
+    reader.finish()?;
+    Ok(change)
+}
+
+fn vector_change(reader: &mut Reader<'_>) -> Decoded<(Section, Quantization)> {
+    let (mut echo, mut quantization) = (Section::new(), None);
+    reader.object(|reader, key| match key {
+        QUANTIZATION if !reader.null()? => {
+            quantization = Some(sections::quantization_change(reader)?);
+            Ok(())
+        }
+        _ => vector_field(reader, key, &mut echo),
+    })?;
+    Ok((echo, quantization))
+}
+
+impl Change {
+    /// The change against the collection as it is: new fields are laid over those that are kept.
+    pub fn against(self, now: &CollectionConfig) -> Result<CollectionPatch> {
+        let (hnsw, optimizers) = (self.kept.get(HNSW), self.kept.get(OPTIMIZERS));
+        let mut patch = CollectionPatch {
+            full_scan_threshold_kib: whole(hnsw, "full_scan_threshold"),
+            deleted_threshold: number(optimizers, "deleted_threshold"),
+            vacuum_min_vectors: whole(optimizers, "vacuum_min_vector_number"),
+            recall: self.recall,
+            ..CollectionPatch::default()
+        };
+        for (name, newer) in self.kept {
+            let section = sections::overlaid(sections::kept(now.echo.get(&name)), newer);
+            patch.echo.insert(name, sections::text(&section));
+        }
+        if let Some(quantization) = self.quantization {
+            let text = quantization.map_or_else(|| "null".to_owned(), |section| sections::text(&section));
+            patch.echo.insert(QUANTIZATION.to_owned(), text);
+        }
+        for (name, (newer, quantization)) in self.vectors {
+            let vector = now
+                .vectors
+                .get(&name)
+                .ok_or_else(|| Error::malformed(format!("Wrong input: Not existing vector name error: {name}")))?;
+            let mut section = sections::kept(vector.echo.as_ref());
+            let hnsw = match (section.remove(HNSW), newer.get(HNSW)) {
+                (Some(Value::Object(older)), Some(Value::Object(newer))) => {
+                    Some(sections::overlaid(older, newer.clone()))
+                }
+                (Some(Value::Object(older)), _) => Some(older),
+                (_, Some(Value::Object(newer))) => Some(newer.clone()),
+                _ => None,
+            };
+            section.extend(newer);
+            section.extend(hnsw.map(|hnsw| (HNSW.to_owned(), Value::Object(hnsw))));
+            match quantization {
+                Some(Some(quantization)) => {
+                    section.insert(QUANTIZATION.to_owned(), Value::Object(quantization));
+                }
+                Some(None) => {
+                    section.remove(QUANTIZATION);
+                }
+                None => {}
+            }
+            patch.vector_echo.insert(name, sections::text(&section));
+        }
+        Ok(patch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn created(body: &str) -> CollectionConfig {
+        create(body.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn one_vector_or_several() {
+        let one = created(r#"{"vectors":{"size":4,"distance":"Dot","on_disk":true,"hnsw_config":{"m":8}}}"#);
+        let vector = &one.vectors[UNNAMED];
+        assert_eq!((vector.dim, vector.metric), (4, MetricName::Dot));
+        assert_eq!(vector.echo.as_deref(), Some(r#"{"hnsw_config":{"m":8},"on_disk":true}"#));
+        let two = created(r#"{"vectors":{"size":{"size":4,"distance":"Dot"},"b":{"size":5,"distance":"Euclid"}}}"#);
+        assert_eq!(two.vectors.keys().collect::<Vec<_>>(), ["b", "size"]);
+        assert!(created("{}").vectors.is_empty());
+    }
+
+    #[test]
+    fn what_matters_is_taken_out_and_all_is_kept() {
+        let config = created(
+            r#"{"vectors":{},"shard_number":2,"on_disk_payload":true,"recall":0.9,"unknown":[{}],
+                "hnsw_config":{"full_scan_threshold":20},"optimizers_config":{"deleted_threshold":0.5,"vacuum_min_vector_number":100},
+                "quantization_config":{"scalar":{"type":"int8"}},"metadata":{"a":[1]},"strict_mode_config":{"enabled":false}}"#,
+        );
+        assert_eq!((config.full_scan_threshold_kib, config.vacuum_min_vectors), (20, 100));
+        assert_eq!((config.deleted_threshold, config.recall), (0.5, 0.9));
+        assert_eq!(config.echo[PARAMS], r#"{"on_disk_payload":true,"shard_number":2}"#);
+        assert_eq!(config.echo[METADATA], r#"{"a":[1]}"#);
+    }
+
+    #[test]
+    fn a_change_is_laid_over_what_is_kept() {
+        let now = created(
+            r#"{"vectors":{"size":4,"distance":"Dot","hnsw_config":{"m":8,"ef_construct":50}},"hnsw_config":{"m":16},
+                "quantization_config":{"scalar":{"type":"int8"}}}"#,
+        );
+        let change = change(
+            br#"{"hnsw_config":{"full_scan_threshold":77},"quantization_config":"Disabled","recall":0.8,
+                "vectors":{"":{"hnsw_config":{"m":9},"on_disk":true,"quantization_config":{"binary":{}}}}}"#,
+        );
+        let patch = change.unwrap().against(&now).unwrap();
+        assert_eq!(patch.full_scan_threshold_kib, Some(77));
+        assert_eq!(patch.recall, Some(0.8));
+        assert_eq!(patch.echo[HNSW], r#"{"full_scan_threshold":77,"m":16}"#);
+        assert_eq!(patch.echo[QUANTIZATION], "null");
+        let vector = r#"{"hnsw_config":{"ef_construct":50,"m":9},"on_disk":true,"quantization_config":{"binary":{}}}"#;
+        assert_eq!(patch.vector_echo[UNNAMED], vector);
+        let other = super::change(br#"{"vectors":{"x":{}}}"#).unwrap().against(&now);
+        assert_eq!(other.unwrap_err().kind(), Kind::Malformed);
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (body, kind, message) in [
+            (r#"{"vectors":{"size":0,"distance":"Dot"}}"#, Kind::Invalid, "vectors.size: value 0 invalid"),
+            (r#"{"vectors":{"size":4,"distance":"Far"}}"#, Kind::Malformed, "vectors.distance: unknown variant"),
+            (r#"{"vectors":{"size":4}}"#, Kind::Malformed, "vectors: missing field `distance`"),
+            (r#"{"vectors":{"a":{"size":4}}}"#, Kind::Malformed, "vectors.a: missing field `distance`"),
+            (r#"{"vectors":{"size":4,"distance":"Dot","datatype":"uint8"}}"#, Kind::Unsupported, "vectors.datatype"),
+            (r#"{"sparse_vectors":{"s":{}}}"#, Kind::Unsupported, "sparse_vectors.s"),
+            (r#"{"sharding_method":"custom"}"#, Kind::Unsupported, "sharding_method"),
+            (r#"{"strict_mode_config":{"enabled":true}}"#, Kind::Unsupported, "strict_mode_config.enabled"),
+            (r#"{"hnsw_config":{"ef_construct":1}}"#, Kind::Invalid, "hnsw_config.ef_construct"),
+            (r#"{"recall":1.0}"#, Kind::Invalid, "recall"),
+            (r#"{"shard_number":0}"#, Kind::Invalid, "shard_number"),
+            (r#"{"quantization_config":{}}"#, Kind::Malformed, "quantization_config: expected exactly one"),
+        ] {
+            let error = create(body.as_bytes()).unwrap_err();
+            assert_eq!(error.kind(), kind, "{body}: {error}");
+            assert!(error.message().contains(message), "{body}: {error}");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! Collections: list, show, make, change, remove.
+
+use crate::answer::Answer;
+use crate::call::{Call, checked_collection_name};
+use crate::errors::Outcome;
+use crate::{collection_body, collection_info};
+use ramekin_base::Kind;
+use serde_json::json;
+
+/// `GET collections`
+pub async fn list(call: Call) -> Outcome<Answer> {
+    let read = call.door.read(call.options.until, call.started, |store, text| {
+        text.push(r#"{"collections":"#)?;
+        text.list(&store.collections(), |text, name| {
+            text.push(r#"{"name":"#)?;
+            text.string(name)?;
+            text.push("}")
+        })?;
+        text.push("}")
+    });
+    read.await
+}
+
+/// `GET collections/{name}`
+pub async fn get(call: Call) -> Outcome<Answer> {
+    let name = call.name().to_owned();
+    let info = call.door.run(call.options.until, move |door| door.host.store.info(&name)).await?;
+    Answer::result(&collection_info::shown(&info), call.took())
+}
+
+/// `GET collections/{name}/exists`
+pub async fn exists(call: Call) -> Outcome<Answer> {
+    let exists = match call.door.host.store.config(call.name()) {
+        Ok(_) => true,
+        Err(error) if error.kind() == Kind::NotFound => false,
+        Err(error) => return Err(error.into()),
+    };
+    Answer::result(&json!({ "exists": exists }), call.took())
+}
+
+/// `PUT collections/{name}`
+pub async fn create(mut call: Call) -> Outcome<Answer> {
+    let (config, _cover) = call.decode(|body, _| collection_body::create(body)).await?;
+    checked_collection_name(call.name())?;
+    let name = call.name().to_owned();
+    let until = call.options.until;
+    call.door.run(until, move |door| door.host.store.create_collection(&name, config.clone())).await?;
+    Answer::result(&true, call.took())
+}
+
+/// `PATCH collections/{name}`
+pub async fn change(mut call: Call) -> Outcome<Answer> {
+    let (change, _cover) = call.decode(|body, _| collection_body::change(body)).await?;
+    let name = call.name().to_owned();
+    let changed = call.door.run(call.options.until, move |door| {
+        let _alone = door.change.lock();
+        let patch = change.clone().against(&door.host.store.config(&name)?)?;
+        door.host.store.patch_collection(&name, patch)
+    });
+    changed.await?;
+    Answer::result(&true, call.took())
+}
+
+/// `DELETE collections/{name}`
+pub async fn delete(call: Call) -> Outcome<Answer> {
+    let name = call.name().to_owned();
+    let gone = call.door.run(call.options.until, move |door| door.host.store.drop_collection(&name)).await?;
+    Answer::result(&gone, call.took())
+}

@@ -1,0 +1,200 @@
+//! The door: what all requests share, and the way of a request through it.
+//!
+//! ```text
+//!   hyper ─► route ─► key? ─► query string ─► handler ─────────────► answer
+//!                                              │  body: admitted, read, decoded
+//!                                              └─► reader pool: store + writing of the answer
+//! ```
+//!
+//! The threads that serve connections never block: what may wait for the disk runs on the reader pool,
+//! and comes back through a oneshot. What is busy for the moment is tried again until the request's timeout.
+
+use crate::admission::Admission;
+use crate::answer::{Answer, Text};
+use crate::call::{Call, Options};
+use crate::counters::Counters;
+use crate::errors::{Outcome, Refusal};
+use crate::host::Host;
+use crate::keys::Keys;
+use crate::limits;
+use crate::routes::{self, Route};
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::response::Response;
+use ramekin_base::{Error, Kind, Result};
+use ramekin_memory::Account;
+use ramekin_vectors::Store;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout_at};
+
+/// The door of a process. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Door {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) router: Router,
+}
+
+/// What all requests share.
+pub struct Shared {
+    pub host: Host,
+    pub keys: Keys,
+    pub admission: Admission,
+    pub answers: Account,
+    pub connections: Account,
+    pub routes: &'static [Route],
+    pub counters: Counters,
+    /// When the door was opened; only shown to people.
+    pub opened: SystemTime,
+    /// One change of a collection's configuration at a time: it reads, lays over and writes.
+    pub change: parking_lot::Mutex<()>,
+}
+
+impl Door {
+    /// Takes the floors of the door's accounts; fails if the budget has no room for them.
+    #[allow(clippy::disallowed_methods, reason = "the moment of the start is shown to people, nothing depends on it")]
+    pub fn open(host: Host, keys: Keys) -> Result<Self> {
+        let bodies =
+            host.account.child("bodies", "requests x 2 x their body; at least budget / 32, at most budget / 8");
+        let answers = host.account.child("answers", "answers x their text; at least budget / 128");
+        let connections = host.account.child("connections", crate::connections::FORMULA);
+        answers.set_floor(limits::answers_floor(host.budget.limit()))?;
+        let admission = Admission::new(host.budget.clone(), bodies)?;
+        let counters = Counters::new(routes::ROUTES.len());
+        let shared = Shared {
+            host,
+            keys,
+            admission,
+            answers,
+            connections,
+            routes: routes::ROUTES,
+            counters,
+            opened: SystemTime::now(),
+            change: parking_lot::Mutex::default(),
+        };
+        let shared = Arc::new(shared);
+        Ok(Self { router: routes::router(&shared), shared })
+    }
+
+    /// The routes, for a server of one's own or for tests.
+    pub fn router(&self) -> Router {
+        self.router.clone()
+    }
+}
+
+impl Shared {
+    pub fn now(&self) -> Duration {
+        self.host.clock.now()
+    }
+
+    /// Serves one request of a known route.
+    pub async fn serve(
+        self: Arc<Self>,
+        index: usize,
+        route: &'static Route,
+        params: Params,
+        request: Request,
+    ) -> Response {
+        let started = self.now();
+        let (parts, body) = request.into_parts();
+        let expects = parts.headers.contains_key(header::EXPECT);
+        let ready = self.keys.check(route.access, &parts.headers).and_then(|()| {
+            let options = Options::read(parts.uri.query().unwrap_or_default())?;
+            crate::body::check_encoding(&parts.headers)?;
+            Ok(options)
+        });
+        let outcome = match ready {
+            Err(refusal) => {
+                if !expects {
+                    crate::body::drain(body).await;
+                }
+                Err(refusal)
+            }
+            Ok(options) => {
+                let call = Call { door: self.clone(), route, params, options, body: Some(body), expects, started };
+                (route.handler)(call).await
+            }
+        };
+        let took = self.now().saturating_sub(started);
+        let response = match outcome {
+            Ok(answer) => answer.response(),
+            Err(refusal) => {
+                tracing::debug!(path = route.path, status = refusal.status.as_u16(), "{}", refusal.message);
+                refusal.response(took)
+            }
+        };
+        self.counters.count(index, response.status(), took);
+        response
+    }
+
+    /// Runs `work` on the reader pool. While it is busy, tries again until the time is over.
+    pub async fn run<T: Send + 'static>(
+        self: &Arc<Self>,
+        until: Instant,
+        work: impl Fn(&Shared) -> Result<T> + Send + Sync + 'static,
+    ) -> Result<T> {
+        let work = Arc::new(work);
+        for round in 0.. {
+            let (sender, receiver) = oneshot::channel();
+            let (shared, job) = (self.clone(), work.clone());
+            let job = Box::new(move || {
+                // Nobody waits any more if the time was over: then there is nothing to do either.
+                if !sender.is_closed() {
+                    let _ = sender.send(job(&shared));
+                }
+            });
+            let result = match (self.host.run)(job) {
+                Err(error) => Err(error),
+                Ok(()) => outcome(receiver, until).await,
+            };
+            match result {
+                Err(error) if error.kind() == Kind::Busy => self.admission.pause(error, round, until).await?,
+                done => return done,
+            }
+        }
+        Err(Error::bug("rounds have no end"))
+    }
+
+    /// A read whose answer is written on the reader pool, where the results are.
+    pub async fn read(
+        self: &Arc<Self>,
+        until: Instant,
+        started: Duration,
+        work: impl Fn(&Store, &mut Text) -> Result<()> + Send + Sync + 'static,
+    ) -> Outcome<Answer> {
+        let answer = self.run(until, move |shared| {
+            let mut text = Text::answer(shared.answers.clone())?;
+            work(&shared.host.store, &mut text)?;
+            text.finish(shared.now().saturating_sub(started))
+        });
+        Ok(answer.await?)
+    }
+}
+
+/// Waits for what another thread will say.
+pub async fn outcome<T>(receiver: oneshot::Receiver<Result<T>>, until: Instant) -> Result<T> {
+    match timeout_at(until, receiver).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(Error::bug("the request ended without an answer; the server's log says why")),
+        Err(_) => Err(Error::busy("the request did not end within its timeout; a write may still be done")),
+    }
+}
+
+/// Values of a route's `{...}` parts, in order.
+pub type Params = Vec<String>;
+
+/// A path that no route has.
+pub async fn unknown_path(request: Request) -> Response {
+    let message = format!("Not found: no endpoint {} {}", request.method(), request.uri().path());
+    crate::body::drain(request.into_body()).await;
+    Refusal::new(StatusCode::NOT_FOUND, message).response(Duration::ZERO)
+}
+
+/// A path that has routes, but none for the method.
+pub async fn unknown_method(request: Request) -> Response {
+    let message = format!("Method not allowed: {} {}", request.method(), request.uri().path());
+    crate::body::drain(request.into_body()).await;
+    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).response(Duration::ZERO)
+}

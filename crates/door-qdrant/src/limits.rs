@@ -1,0 +1,55 @@
+//! Limits of this door, beside those of the whole system in `ramekin_base::limits`.
+//!
+//! Each is stated with what it costs, since the door must live inside a budget as small as 24 MiB.
+
+/// A body of at most this many bytes lives on its connection's own booking and never waits: searches pass
+/// a flood of uploads.
+pub const BODY_FREE: usize = 16 << 10;
+
+/// An answer of at most this many bytes lives on its connection's own booking.
+pub const ANSWER_FREE: usize = 16 << 10;
+
+/// Bodies of more than this many bytes are decoded away from the threads that serve connections.
+pub const DECODE_HERE_MAX: usize = 32 << 10;
+
+/// A body must go on within this time, and be there as a whole within the second, seconds.
+pub const BODY_IDLE_S: u64 = 20;
+pub const BODY_WHOLE_S: u64 = 300;
+
+/// What is read and thrown away of a body that was refused, so that the client sees why: bytes and seconds.
+pub const DRAIN_MAX: u64 = 64 << 20;
+pub const DRAIN_S: u64 = 10;
+
+/// A connection's read buffer in hyper; header lines must fit it.
+pub const READ_BUFFER: usize = ramekin_base::limits::HEADERS_MAX;
+
+/// What the kernel may hold of a connection in each direction, as asked for; it takes twice this.
+pub const SOCKET_BUFFER: usize = 32 << 10;
+
+/// Stack frames, structures of hyper and tokio, the kernel's own structures of one connection.
+pub const CONNECTION_FIXED: usize = 12 << 10;
+
+/// More of it with TLS: its own read and write buffers.
+pub const CONNECTION_TLS: usize = 48 << 10;
+
+/// Seconds that a connection may take for its headers, or stay silent between requests.
+pub const IDLE_S: u64 = 75;
+
+/// Seconds that open connections get to end when the server stops.
+pub const STOP_S: u64 = 10;
+
+/// Bytes in flight of all large bodies and of what they decode to.
+pub const fn bodies(budget: u64) -> u64 {
+    budget / 8
+}
+
+/// The part of it that is taken for good, so that uploads always move on.
+pub const fn bodies_floor(budget: u64) -> u64 {
+    let share = budget / 32;
+    if share < (1 << 20) { 1 << 20 } else { share }
+}
+
+/// What answers have for good.
+pub const fn answers_floor(budget: u64) -> u64 {
+    budget / 128
+}

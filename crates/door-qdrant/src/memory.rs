@@ -1,0 +1,99 @@
+//! The ledger: `GET /memory` shows every byte with its owner, `PUT /memory` moves the budget.
+
+use crate::answer::Answer;
+use crate::call::Call;
+use crate::errors::{Outcome, Refusal};
+use crate::limits::answers_floor;
+use crate::wire::json::{Flaw, Reader};
+use axum::http::StatusCode;
+use ramekin_base::{Error, Result, Size};
+use ramekin_memory::{Ledger, cgroup_limit};
+use serde_json::json;
+
+/// `GET /memory`
+pub async fn get(call: Call) -> Outcome<Answer> {
+    let ledger = call.door.run(call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
+    Answer::result(&ledger, call.took())
+}
+
+/// A wish for another budget.
+#[derive(Debug, PartialEq)]
+pub struct Wish {
+    pub budget: u64,
+    pub persist: bool,
+}
+
+/// Decodes the body of `PUT /memory`.
+pub fn wish(body: &[u8]) -> Result<Wish> {
+    let mut reader = Reader::new(body)?;
+    let (mut budget, mut persist) = (None, false);
+    reader.object(|reader, key| {
+        match key {
+            "budget" if reader.peek()? == b'"' => {
+                let text = reader.string()?;
+                budget = Some(Size::parse(&text).map_err(|error| Flaw::invalid(error.message()))?.0);
+            }
+            "budget" => budget = Some(reader.value()?),
+            "persist" => persist = reader.value::<Option<bool>>()?.unwrap_or(false),
+            _ => reader.skip()?,
+        }
+        Ok(())
+    })?;
+    reader.finish()?;
+    let budget = budget.ok_or_else(|| Flaw::malformed("missing field `budget`"))?;
+    Ok(Wish { budget, persist })
+}
+
+/// `PUT /memory`
+pub async fn put(mut call: Call) -> Outcome<Answer> {
+    let (Wish { budget, persist }, _cover) = call.decode(|body, _| wish(body)).await?;
+    let door = call.door.clone();
+    let invalid = |reason: String| {
+        Refusal::from(Error::from(
+            Flaw::invalid(format!("value {} invalid, {reason}", Size(budget))).in_field("budget"),
+        ))
+    };
+    let least = door.host.least_budget;
+    if budget < least {
+        return Err(invalid(format!("the least possible is {} ({least} bytes)", Size(least))));
+    }
+    if let Some(most) = cgroup_limit().filter(|most| budget > *most) {
+        return Err(invalid(format!("the memory cgroup of the server has {} ({most} bytes)", Size(most))));
+    }
+    let (set_budget, timeout) = (door.host.set_budget.clone(), call.options.timeout);
+    door.admission.before_budget(budget);
+    if budget < door.host.budget.limit() {
+        // A floor that shrinks cannot fail.
+        let _ = door.answers.set_floor(answers_floor(budget));
+    }
+    let moved = tokio::task::spawn_blocking(move || set_budget(budget, persist, timeout)).await;
+    door.admission.after_budget();
+    // A floor that grows may have to wait for the next change.
+    let _ = door.answers.set_floor(answers_floor(door.host.budget.limit()));
+    door.connections.set_limit(crate::connections::most(door.host.budget.limit()));
+    let reached = moved.map_err(|_| Error::bug("the change of the budget ended without an answer"))??;
+    let ledger = call.door.run(call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
+    let result = json!({
+        "budget_bytes": budget,
+        "charged_bytes": ledger.charged_bytes,
+        "reached": reached,
+        "persist": persist,
+    });
+    let answer = Answer::result(&result, call.took())?;
+    Ok(if reached { answer } else { answer.with_status(StatusCode::ACCEPTED) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_base::Kind;
+
+    #[test]
+    fn wishes() {
+        assert_eq!(wish(br#"{"budget":"64MiB"}"#).unwrap(), Wish { budget: 64 << 20, persist: false });
+        assert_eq!(wish(br#"{"budget":67108864,"persist":true}"#).unwrap(), Wish { budget: 64 << 20, persist: true });
+        assert_eq!(wish(br#"{"budget":"64 apples"}"#).unwrap_err().kind(), Kind::Invalid);
+        assert_eq!(wish(br#"{"budget":-1}"#).unwrap_err().kind(), Kind::Malformed);
+        assert_eq!(wish(b"{}").unwrap_err().kind(), Kind::Malformed);
+    }
+}

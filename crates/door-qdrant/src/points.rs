@@ -1,0 +1,61 @@
+//! Reads of points: one, several, a page of all, how many.
+
+use crate::answer::{Answer, Text};
+use crate::call::Call;
+use crate::errors::Outcome;
+use crate::selection::{self, Retrieve, Scroll};
+use ramekin_base::{Error, PointId};
+use ramekin_vectors::{Parts, PayloadParts, VectorParts};
+
+/// `GET points/{id}`
+pub async fn get(call: Call) -> Outcome<Answer> {
+    let name = call.name().to_owned();
+    let text = call.params.get(1).map(String::as_str).unwrap_or_default();
+    let id = PointId::parse(text).map_err(|error| error.at("Format error in path: id"))?;
+    let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
+    let read = call.door.read(call.options.until, call.started, move |store, text| {
+        let held = store.get(&name, &[id], &parts)?;
+        let record = held.value.first();
+        text.record(record.ok_or_else(|| Error::not_found(format!("Not found: Point with id {id} does not exists!")))?)
+    });
+    read.await
+}
+
+/// `POST points`
+pub async fn retrieve(mut call: Call) -> Outcome<Answer> {
+    let (Retrieve { ids, parts }, _cover) = call.decode(selection::retrieve).await?;
+    let name = call.name().to_owned();
+    let read = call.door.read(call.options.until, call.started, move |store, text| {
+        text.list(&store.get(&name, &ids, &parts)?.value, Text::record)
+    });
+    read.await
+}
+
+/// `POST points/scroll`
+pub async fn scroll(mut call: Call) -> Outcome<Answer> {
+    let (Scroll { from, limit, parts }, _cover) = call.decode(|body, _| selection::scroll(body)).await?;
+    let name = call.name().to_owned();
+    let read = call.door.read(call.options.until, call.started, move |store, text| {
+        let page = store.scroll(&name, from, limit, &parts)?;
+        text.push(r#"{"points":"#)?;
+        text.list(&page.value.records, Text::record)?;
+        text.push(r#","next_page_offset":"#)?;
+        match page.value.next {
+            Some(id) => text.id(id)?,
+            None => text.push("null")?,
+        }
+        text.push("}")
+    });
+    read.await
+}
+
+/// `POST points/count`
+pub async fn count(mut call: Call) -> Outcome<Answer> {
+    let ((), _cover) = call.decode(|body, _| selection::count(body)).await?;
+    let name = call.name().to_owned();
+    let read = call.door.read(call.options.until, call.started, move |store, text| {
+        let count = store.count(&name)?;
+        text.push(&format!(r#"{{"count":{count}}}"#))
+    });
+    read.await
+}

@@ -1,0 +1,46 @@
+//! Point ids on the wire: `7`, or `"550e8400-e29b-41d4-a716-446655440000"`.
+
+use super::json::{Decoded, Flaw, Reader};
+use super::room::Room;
+use ramekin_base::{Kind, PointId, limits};
+use uuid::Uuid;
+
+/// Reads an id: an unsigned integer, or a string that holds a UUID.
+pub fn read(reader: &mut Reader<'_>) -> Decoded<PointId> {
+    let wrong = |text: &str| {
+        let text: String = text.chars().take(80).collect();
+        Flaw::malformed(format!(
+            "value {text} is not a valid point ID, valid values are either an unsigned integer or a UUID"
+        ))
+    };
+    match reader.peek()? {
+        b'"' => {
+            let text = reader.string()?;
+            Uuid::parse_str(&text).map(|uuid| PointId::Uuid(uuid.as_u128())).map_err(|_| wrong(&text))
+        }
+        b'-' | b'0'..=b'9' => {
+            let text = reader.raw()?;
+            text.parse().map(PointId::Num).map_err(|_| wrong(text))
+        }
+        _ => Err(reader.expected("a point ID")),
+    }
+}
+
+/// Reads a list of ids.
+pub fn list(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Vec<PointId>> {
+    let mut ids = Vec::new();
+    reader.array(|reader, index| {
+        if index >= limits::POINTS_PER_REQUEST_MAX {
+            return Err(too_many());
+        }
+        room.extend(&mut ids, 1)?;
+        ids.push(read(reader)?);
+        Ok(())
+    })?;
+    Ok(ids)
+}
+
+/// More points than one request may hold.
+pub fn too_many() -> Box<Flaw> {
+    Flaw::new(Kind::TooLarge, format!("a request may name at most {} points", limits::POINTS_PER_REQUEST_MAX))
+}

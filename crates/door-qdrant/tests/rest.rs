@@ -1,0 +1,366 @@
+//! The whole door in one process: requests in, answers out, over a real store.
+
+mod host;
+
+use axum::body::{Body, to_bytes};
+use axum::http::{HeaderMap, Request, StatusCode};
+use host::{House, open};
+use ramekin_door_qdrant::{Access, Keys, ROUTES};
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+struct Reply {
+    status: u16,
+    headers: HeaderMap,
+    text: String,
+}
+
+impl Reply {
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or(Value::Null)
+    }
+
+    /// The result, in an envelope that is right.
+    fn result(&self) -> Value {
+        let body = self.json();
+        assert_eq!((self.status, &body["status"]), (200, &json!("ok")), "{}", self.text);
+        assert!(body["time"].as_f64().is_some_and(|time| time >= 0.0));
+        body["result"].clone()
+    }
+
+    fn error(&self) -> String {
+        let body = self.json();
+        assert!(body["time"].is_number(), "{}", self.text);
+        body["status"]["error"].as_str().unwrap_or_default().to_owned()
+    }
+}
+
+async fn send(house: &House, request: Request<Body>) -> Reply {
+    let (parts, body) = house.door.router().oneshot(request).await.unwrap().into_parts();
+    let bytes = to_bytes(body, usize::MAX).await.unwrap();
+    Reply { status: parts.status.as_u16(), headers: parts.headers, text: String::from_utf8(bytes.to_vec()).unwrap() }
+}
+
+async fn ask(house: &House, method: &str, path: &str, body: impl Into<Body>) -> Reply {
+    send(house, Request::builder().method(method).uri(path).body(body.into()).unwrap()).await
+}
+
+async fn put(house: &House, path: &str, body: Value) -> Reply {
+    ask(house, "PUT", path, body.to_string()).await
+}
+
+async fn post(house: &House, path: &str, body: Value) -> Reply {
+    ask(house, "POST", path, body.to_string()).await
+}
+
+async fn get(house: &House, path: &str) -> Reply {
+    ask(house, "GET", path, "").await
+}
+
+async fn with_points() -> House {
+    let house = open(256, Keys::default());
+    let vectors = json!({"vectors": {"size": 2, "distance": "Dot"}});
+    assert_eq!(put(&house, "/collections/c", vectors).await.result(), json!(true));
+    let points = json!({"points": [
+        {"id": 1, "vector": [1, 0], "payload": {"a": {"b": 1, "c": 2}, "d": "x"}},
+        {"id": 2, "vector": [0, 1]},
+        {"id": "550e8400-e29b-41d4-a716-446655440000", "vector": [0.5, 0.1], "payload": {"d": "y"}},
+    ]});
+    let written = put(&house, "/collections/c/points?wait=true", points).await.result();
+    assert_eq!(written["status"], "completed");
+    assert!(written["operation_id"].is_u64());
+    house
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collections_life() {
+    let house = open(256, Keys::default());
+    let body = json!({
+        "vectors": {"size": 4, "distance": "Cosine", "on_disk": true, "hnsw_config": {"m": 8}},
+        "hnsw_config": {"ef_construct": 50}, "optimizers_config": {"indexing_threshold": 0, "max_optimization_threads": "auto"},
+        "quantization_config": {"scalar": {"type": "int8", "always_ram": true}}, "on_disk_payload": false,
+        "metadata": {"owner": ["me"]}, "recall": 0.9,
+    });
+    assert_eq!(put(&house, "/collections/c?timeout=5", body.clone()).await.result(), json!(true));
+    assert_eq!(put(&house, "/collections/c", body).await.status, 409);
+    assert_eq!(get(&house, "/collections").await.result(), json!({"collections": [{"name": "c"}]}));
+    assert_eq!(get(&house, "/collections/c/exists").await.result(), json!({"exists": true}));
+    assert_eq!(get(&house, "/collections/x/exists").await.result(), json!({"exists": false}));
+    assert_eq!(get(&house, "/collections/x").await.status, 404);
+
+    let mut info = get(&house, "/collections/c").await.result();
+    assert!(info["segments_count"].is_u64() && info["disk_bytes"].is_u64());
+    info["segments_count"].take();
+    info["disk_bytes"].take();
+    let expected = json!({
+        "status": "green", "optimizer_status": "ok", "points_count": 0, "indexed_vectors_count": 0,
+        "segments_count": null, "disk_bytes": null, "payload_schema": {}, "recall": 0.9, "progress": null,
+        "config": {
+            "params": {
+                "vectors": {"size": 4, "distance": "Cosine", "on_disk": true, "hnsw_config": {"m": 8}},
+                "shard_number": 1, "replication_factor": 1, "write_consistency_factor": 1, "on_disk_payload": false,
+            },
+            "hnsw_config": {"m": 16, "ef_construct": 50, "full_scan_threshold": 10000, "max_indexing_threads": 0},
+            "optimizer_config": {
+                "deleted_threshold": 0.2, "vacuum_min_vector_number": 1000, "default_segment_number": 0,
+                "max_segment_size": null, "memmap_threshold": null, "indexing_threshold": 0,
+                "flush_interval_sec": 5, "max_optimization_threads": null,
+            },
+            "wal_config": {"wal_capacity_mb": 32, "wal_segments_ahead": 0, "wal_retain_closed": 1},
+            "quantization_config": {"scalar": {"type": "int8", "always_ram": true}},
+            "strict_mode_config": {"enabled": false},
+            "metadata": {"owner": ["me"]},
+        },
+    });
+    assert_eq!(info, expected);
+
+    let change =
+        json!({"hnsw_config": {"m": 32}, "quantization_config": "Disabled", "vectors": {"": {"on_disk": false}}});
+    let changed = ask(&house, "PATCH", "/collections/c", change.to_string()).await;
+    assert_eq!(changed.result(), json!(true));
+    let config = get(&house, "/collections/c").await.result()["config"].clone();
+    assert_eq!(config["hnsw_config"]["m"], 32);
+    assert_eq!(config["hnsw_config"]["ef_construct"], 50);
+    assert_eq!(config["quantization_config"], Value::Null);
+    assert_eq!(config["params"]["vectors"]["on_disk"], false);
+
+    assert_eq!(ask(&house, "DELETE", "/collections/c", "").await.result(), json!(true));
+    assert_eq!(ask(&house, "DELETE", "/collections/c", "").await.result(), json!(false));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_are_read_as_they_were_written() {
+    let house = with_points().await;
+    let uuid = "550e8400-e29b-41d4-a716-446655440000";
+    let one = get(&house, "/collections/c/points/1").await.result();
+    assert_eq!(one, json!({"id": 1, "payload": {"a": {"b": 1, "c": 2}, "d": "x"}, "vector": [1.0, 0.0]}));
+    assert_eq!(get(&house, "/collections/c/points/9").await.status, 404);
+    assert_eq!(get(&house, "/collections/c/points/x").await.status, 400);
+
+    let some =
+        post(&house, "/collections/c/points", json!({"ids": [uuid, 9, 1], "with_payload": ["a.b"]})).await.result();
+    assert_eq!(some, json!([{"id": uuid, "payload": {}}, {"id": 1, "payload": {"a": {"b": 1}}}]));
+
+    let page = post(&house, "/collections/c/points/scroll", json!({"limit": 2, "with_payload": false})).await.result();
+    assert_eq!(page, json!({"points": [{"id": 1}, {"id": 2}], "next_page_offset": uuid}));
+    let rest = json!({"offset": uuid, "with_payload": {"exclude": ["d"]}, "with_vector": true});
+    let page = post(&house, "/collections/c/points/scroll", rest).await.result();
+    assert_eq!(page, json!({"points": [{"id": uuid, "payload": {}, "vector": [0.5, 0.1]}], "next_page_offset": null}));
+    assert_eq!(post(&house, "/collections/c/points/count", json!({"exact": true})).await.result(), json!({"count": 3}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn searches() {
+    let house = with_points().await;
+    let uuid = "550e8400-e29b-41d4-a716-446655440000";
+    let nearest = post(&house, "/collections/c/points/query", json!({"query": [1, 0.5], "limit": 2})).await.result();
+    let ids: Vec<_> = nearest["points"].as_array().unwrap().iter().map(|point| point["id"].clone()).collect();
+    assert_eq!(ids, [json!(1), json!(uuid)]);
+    let first = &nearest["points"][0];
+    assert_eq!(first["score"], 1.0);
+    assert!(first["version"].is_u64() && first.get("payload").is_none() && first.get("vector").is_none());
+
+    let like = json!({"query": 1, "with_payload": true, "with_vector": true, "profile": true, "score_threshold": 0.2});
+    let like = post(&house, "/collections/c/points/query", like).await.result();
+    assert_eq!(like["points"][0]["id"], uuid);
+    assert_eq!(like["points"][0]["payload"], json!({"d": "y"}));
+    assert_eq!(like["points"][0]["vector"], json!([0.5, 0.1]));
+    assert_eq!(like["points"].as_array().unwrap().len(), 1);
+    assert!(like["profile"]["stages_us"]["scan"].is_u64());
+    assert_eq!(post(&house, "/collections/c/points/query", json!({"query": 77})).await.status, 404);
+
+    let batch = json!({"searches": [{"query": [1, 0], "limit": 1}, {"query": {"nearest": [0, 1]}, "limit": 1}, {}]});
+    let batch = post(&house, "/collections/c/points/query/batch", batch).await.result();
+    assert_eq!(batch[0]["points"][0]["id"], 1);
+    assert_eq!(batch[1]["points"][0]["id"], 2);
+    assert_eq!(batch[2]["points"].as_array().unwrap().len(), 3);
+    let empty = post(&house, "/collections/c/points/query/batch", json!({"searches": []})).await.result();
+    assert_eq!(empty, json!([]));
+
+    let older = json!({"vector": [0, 1], "top": 1});
+    assert_eq!(post(&house, "/collections/c/points/search", older.clone()).await.result()[0]["id"], 2);
+    let older = post(&house, "/collections/c/points/search/batch", json!({"searches": [older]})).await.result();
+    assert_eq!(older[0][0]["id"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn points_change_and_go() {
+    let house = with_points().await;
+    let points = "/collections/c/points";
+    let set = json!({"payload": {"n": [1]}, "points": [1, 2]});
+    assert_eq!(post(&house, &format!("{points}/payload?wait=true"), set).await.result()["status"], "completed");
+    let keys = json!({"keys": ["a"], "points": [1]});
+    assert_eq!(post(&house, &format!("{points}/payload/delete"), keys).await.result()["status"], "acknowledged");
+    let clear = json!({"points": [2]});
+    assert_eq!(post(&house, &format!("{points}/payload/clear?wait=true"), clear).await.status, 200);
+    let all = post(&house, &format!("{points}/scroll"), json!({"limit": 2})).await.result();
+    assert_eq!(all["points"], json!([{"id": 1, "payload": {"d": "x", "n": [1]}}, {"id": 2, "payload": {}}]));
+
+    let vector = json!({"points": [{"id": 2, "vector": [3, 4]}]});
+    assert_eq!(put(&house, &format!("{points}/vectors?wait=true"), vector).await.status, 200);
+    assert_eq!(get(&house, &format!("{points}/2")).await.result()["vector"], json!([3.0, 4.0]));
+    let columns = json!({"batch": {"ids": [5, 6], "vectors": [[1, 1], [2, 2]], "payloads": [null, {"x": null}]}});
+    assert_eq!(put(&house, &format!("{points}?wait=true"), columns).await.status, 200);
+    assert_eq!(get(&house, &format!("{points}/6")).await.result()["payload"], json!({"x": null}));
+    let gone = json!({"points": [1, 5, 77]});
+    assert_eq!(post(&house, &format!("{points}/delete?wait=true"), gone).await.status, 200);
+    assert_eq!(post(&house, &format!("{points}/count"), json!({})).await.result()["count"], 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn named_vectors() {
+    let house = open(256, Keys::default());
+    let vectors = json!({"vectors": {"a": {"size": 1, "distance": "Dot"}, "b": {"size": 2, "distance": "Euclid"}}});
+    assert_eq!(put(&house, "/collections/c", vectors).await.status, 200);
+    let points = json!({"points": [{"id": 1, "vector": {"a": [1], "b": [3, 4]}}, {"id": 2, "vector": {"b": [0, 1]}}]});
+    assert_eq!(put(&house, "/collections/c/points?wait=true", points).await.status, 200);
+    let near = json!({"query": [0, 0], "using": "b", "with_vector": ["b"]});
+    let near = post(&house, "/collections/c/points/query", near).await.result();
+    assert_eq!(near["points"][0]["vector"], json!({"b": [0.0, 1.0]}));
+    assert_eq!(near["points"][1]["score"], 5.0);
+    let drop = json!({"points": [1], "vector": ["b"]});
+    assert_eq!(post(&house, "/collections/c/points/vectors/delete?wait=true", drop).await.status, 200);
+    assert_eq!(get(&house, "/collections/c/points/1").await.result()["vector"], json!({"a": [1.0]}));
+    assert_eq!(post(&house, "/collections/c/points/query", json!({"query": [0], "using": "z"})).await.status, 400);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn aliases() {
+    let house = with_points().await;
+    let create = json!({"actions": [{"create_alias": {"collection_name": "c", "alias_name": "other"}}]});
+    assert_eq!(post(&house, "/collections/aliases", create).await.result(), json!(true));
+    let expected = json!({"aliases": [{"alias_name": "other", "collection_name": "c"}]});
+    assert_eq!(get(&house, "/aliases").await.result(), expected);
+    assert_eq!(get(&house, "/collections/c/aliases").await.result(), expected);
+    assert_eq!(get(&house, "/collections/other/points/1").await.status, 200);
+    let missing = json!({"actions": [{"create_alias": {"collection_name": "x", "alias_name": "y"}}]});
+    assert_eq!(post(&house, "/collections/aliases", missing).await.status, 404);
+    assert_eq!(get(&house, "/collections/x/aliases").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_have_their_status() {
+    let house = with_points().await;
+    for (method, path, body, status, message) in [
+        ("PUT", "/collections/c/points", "{", 400, "Format error in JSON body"),
+        ("PUT", "/collections/c/points", r#"{"points":[{"id":1,"vector":[1]}]}"#, 400, "dim"),
+        ("PUT", "/collections/c/points", r#"{"points":[{"id":1,"vector":{"x":[1]}}]}"#, 400, "x"),
+        ("PUT", "/collections/x/points", r#"{"points":[{"id":1,"vector":[1]}]}"#, 404, "x"),
+        ("PUT", "/collections/c/points?wait=maybe", r#"{"points":[]}"#, 400, "wait"),
+        ("POST", "/collections/c/points/query", r#"{"limit":0}"#, 422, "limit"),
+        ("POST", "/collections/c/points/query?timeout=0", "{}", 422, "timeout"),
+        ("POST", "/collections/c/points/query", r#"{"query":[1,2,3]}"#, 400, "dim"),
+        ("POST", "/collections/c/points/query", r#"{"filter":{"must":[{"has_id":[1]}]}}"#, 501, "filter"),
+        ("POST", "/collections/c/points/query/groups", "{}", 501, "groups"),
+        ("POST", "/collections/c/points/delete", r#"{"filter":{}}"#, 501, "filter"),
+        ("PUT", "/collections/a%2Fb", r#"{"vectors":{"size":1,"distance":"Dot"}}"#, 422, "collection_name"),
+        ("PUT", "/collections/%FF", "{}", 400, "path"),
+        ("PUT", "/collections/y", r#"{"vectors":{"size":0,"distance":"Dot"}}"#, 422, "vectors.size"),
+        ("GET", "/nothing", "", 404, "/nothing"),
+        ("PUT", "/collections/c/points/scroll", "{}", 405, "scroll"),
+        ("PUT", "/memory", r#"{"budget":"1MiB"}"#, 422, "budget"),
+    ] {
+        let reply = ask(&house, method, path, body).await;
+        assert_eq!(reply.status, status, "{method} {path}: {}", reply.text);
+        assert!(reply.error().contains(message), "{method} {path}: {}", reply.text);
+    }
+    let reply = ask(&house, "PUT", "/collections/c/points", vec![b' '; 33 << 20]).await;
+    assert_eq!(reply.status, 413, "{}", reply.text);
+    let compressed =
+        Request::put("/collections/c/points").header("content-encoding", "gzip").body(Body::from("x")).unwrap();
+    assert_eq!(send(&house, compressed).await.status, 415);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_built_says_so() {
+    let house = open(256, Keys::default());
+    let mut unbuilt = 0;
+    for route in ROUTES {
+        let path = route.path.replace("{collection_name}", "c").replace(['{', '}'], "");
+        let reply = ask(&house, route.method, &path, "{}").await;
+        assert!(reply.status != 405 && reply.status < 600, "{} {}: {}", route.method, path, reply.text);
+        if reply.status == 501 {
+            unbuilt += 1;
+            assert_eq!(reply.error(), format!("{} {} is not built yet", route.method, route.path));
+        }
+    }
+    assert!(unbuilt > 30, "{unbuilt}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn keys_open_what_they_may() {
+    let house = open(256, Keys { full: Some("full".into()), read_only: Some("reads".into()) });
+    for route in ROUTES {
+        let path = route.path.replace("{collection_name}", "c").replace(['{', '}'], "");
+        for (key, allowed) in
+            [(None, route.access == Access::Open), (Some("reads"), route.access != Access::Write), (Some("full"), true)]
+        {
+            let mut request = Request::builder().method(route.method).uri(&path);
+            if let Some(key) = key {
+                request = request.header("api-key", key);
+            }
+            let status = send(&house, request.body(Body::from("{}")).unwrap()).await.status;
+            let refused = StatusCode::from_u16(status).is_ok_and(|status| matches!(status.as_u16(), 401 | 403));
+            assert_eq!(refused, !allowed, "{} {path} with {key:?}: {status}", route.method);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_service_tells_about_itself() {
+    let house = with_points().await;
+    assert_eq!(
+        get(&house, "/").await.json(),
+        json!({"title": "qdrant - vector search engine", "version": "1.19.0", "ramekin": "0.0.0"})
+    );
+    for (path, text) in
+        [("/healthz", "healthz check passed"), ("/livez", "livez check passed"), ("/readyz", "all shards are ready")]
+    {
+        let reply = get(&house, path).await;
+        assert_eq!((reply.status, reply.text.as_str()), (200, text));
+        assert!(reply.headers["content-type"].to_str().unwrap().starts_with("text/plain"));
+    }
+    let ledger = get(&house, "/memory").await.result();
+    assert_eq!(ledger["budget_bytes"], 256 << 20);
+    let accounts = ledger["accounts"].as_array().unwrap();
+    assert!(accounts.iter().all(|account| account["name"].is_string() && account["bytes"].is_u64()));
+    let metrics = get(&house, "/metrics").await;
+    assert!(metrics.text.contains("collection_points{id=\"c\"} 3\n"), "{}", metrics.text);
+    assert!(metrics.text.contains(
+        "rest_responses_total{method=\"PUT\",endpoint=\"/collections/{collection_name}/points\",status=\"200\"} 1\n"
+    ));
+    for account in accounts {
+        let line = format!("ramekin_memory_account_bytes{{account=\"{}\"}}", account["name"].as_str().unwrap());
+        assert!(metrics.text.contains(&line), "{line}");
+    }
+    let telemetry = get(&house, "/telemetry?details_level=1").await.result();
+    assert_eq!(telemetry["collections"]["number_of_collections"], 1);
+    let moved = put(&house, "/memory", json!({"budget": "300MiB"})).await.result();
+    assert_eq!((&moved["budget_bytes"], &moved["reached"]), (&json!(300 << 20), &json!(true)));
+    assert_eq!(house.budget.limit(), 300 << 20);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_upload_leaves_nothing_booked() {
+    let house = open(256, Keys::default());
+    let vectors = json!({"vectors": {"size": 100, "distance": "Cosine"}});
+    assert_eq!(put(&house, "/collections/c", vectors).await.status, 200);
+    let bodies = |house: &House| {
+        let ledger = ramekin_memory::Ledger::take(&house.budget);
+        ledger
+            .accounts
+            .iter()
+            .filter(|line| line.name.starts_with("door/http/bodies"))
+            .map(|line| line.bytes)
+            .sum::<u64>()
+    };
+    let vector: Vec<f64> = (0..100).map(|n| f64::from(n) / 7.0 + 0.001).collect();
+    let points: Vec<_> = (0..1000).map(|id| json!({"id": id, "vector": vector, "payload": {"n": id}})).collect();
+    let body = json!({"points": points}).to_string();
+    assert!(body.len() > 1 << 20);
+    assert_eq!(ask(&house, "PUT", "/collections/c/points?wait=true", body).await.status, 200);
+    assert_eq!(post(&house, "/collections/c/points/count", json!({})).await.result()["count"], 1000);
+    assert_eq!(bodies(&house), 0);
+    let all = post(&house, "/collections/c/points/scroll", json!({"limit": 1000, "with_vector": true})).await;
+    assert_eq!(all.result()["points"].as_array().unwrap().len(), 1000);
+}

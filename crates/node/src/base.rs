@@ -1,0 +1,47 @@
+//! What the process costs before it holds any data: the `base` line of the ledger.
+//!
+//! ```text
+//!   base = code + threads x (stack + kernel's own) + rings x ring + allocator
+//! ```
+//!
+//! Counts come from the process as it is built and started; the constants were measured once, on the
+//! release build of an idle server (`docs/base.md` has the commands), and are never measured at run time:
+//! a book that is written from the scales cannot show what is missing.
+
+/// Bytes of stack that a thread of ours touches; most of its mapping is never touched.
+const STACK_TOUCHED: u64 = 24 << 10;
+/// The kernel's own for a thread: its stack (16 KiB), its task and its page of page tables.
+const THREAD_KERNEL: u64 = 28 << 10;
+/// A ring of 64 entries with its two queues.
+const RING: u64 = 16 << 10;
+/// The allocator's arenas, thread caches and what is rounded up in them.
+const ALLOCATOR: u64 = 1 << 20;
+/// The C library, the loader and the kernel's own for a process.
+const SYSTEM: u64 = 512 << 10;
+
+/// Share of the mapped code that is charged to us, per cent: about 60 are touched, but the kernel charges
+/// a page of a file to whoever read it first, which is mostly the one who built or copied the binary.
+const CODE_TOUCHED: u64 = 15;
+
+/// In words, for the ledger.
+pub const BASE_FORMULA: &str = "code x 0.15 + threads x (stack + kernel) + rings x ring + allocator + system";
+
+/// What the formula counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BaseCounts {
+    /// Bytes of the binary that are mapped: code and constants.
+    pub code_bytes: u64,
+    /// Threads of the process, all kinds.
+    pub threads: u64,
+    /// Threads that read from the disk, each with a ring of its own.
+    pub rings: u64,
+}
+
+/// The formula.
+pub fn base_bytes(counts: BaseCounts) -> u64 {
+    counts.code_bytes * CODE_TOUCHED / 100
+        + counts.threads * (STACK_TOUCHED + THREAD_KERNEL)
+        + counts.rings * RING
+        + ALLOCATOR
+        + SYSTEM
+}

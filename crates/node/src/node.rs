@@ -1,0 +1,278 @@
+//! Opening, moving and closing a node.
+//!
+//! ```text
+//!   Folder::take(data)        made if missing, engine probed, locked: nobody else is in it now
+//!        │                    (the server binds its port here, before any work is done)
+//!        ▼
+//!   Node::open(folder, ..)    budget, base, pages, store (replays its log), readers, watch
+//!        ▼
+//!   set_budget · ledger · readers ... · close
+//! ```
+
+use crate::base::{BASE_FORMULA, BaseCounts, base_bytes};
+use crate::budget::{self, Kept};
+use crate::readers::{READERS, Readers};
+use crate::watch::{Fault, Watch};
+use parking_lot::Mutex;
+use ramekin_base::{Clock, Error, Kind, Result, Size};
+use ramekin_disk::{Disk, Engine, FolderLock};
+use ramekin_memory::{Account, Budget, Ledger, Reservation, allocator_decay, charge};
+use ramekin_pages::Pages;
+use ramekin_vectors::{Store, StoreOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Addresses for all page files together. Addresses cost nothing until they are used.
+const VIRTUAL_BYTES: u64 = 1 << 40;
+/// Threads of one index build.
+const BUILD_THREADS: usize = 2;
+/// Threads of the store that live as long as it does: writer, sealer, merger.
+const STORE_THREADS: u64 = 3;
+/// The watch.
+const NODE_THREADS: u64 = 1;
+/// Longest sleep between two looks at the charge while the budget moves.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// A data folder that is ours alone until this, and the node on it, are gone.
+pub struct Folder {
+    data: PathBuf,
+    disk: Arc<dyn Disk>,
+    lock: Arc<FolderLock>,
+    note: String,
+}
+
+impl Folder {
+    /// Makes the folder if it is missing, chooses the engine (`None`: the best that works) and locks it:
+    /// `Busy` if another process has it.
+    pub fn take(data: &Path, io: Option<Engine>) -> Result<Self> {
+        let lock = Arc::new(FolderLock::make_and_take(data)?);
+        let (disk, note) = ramekin_disk::probe(data, io)?;
+        Ok(Self { data: data.to_owned(), disk, lock, note })
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+}
+
+/// What a node is opened with.
+pub struct NodeOptions {
+    /// The configured budget, bytes; `PUT /memory` may have kept another one.
+    pub memory: u64,
+    /// Bytes of the binary that are mapped, and threads of the process that are not the node's: for the `base` line.
+    pub code_bytes: u64,
+    pub other_threads: u64,
+    pub clock: Arc<dyn Clock>,
+    /// Called once if going on is pointless: the data folder is gone.
+    pub on_fault: Fault,
+}
+
+/// An open data folder. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Node {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    data: PathBuf,
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    budget: Budget,
+    /// Small buffers of the node itself.
+    account: Account,
+    configured: u64,
+    least: u64,
+    notes: Vec<String>,
+    pages: Pages,
+    store: Store,
+    readers: Readers,
+    watch: Mutex<Option<Watch>>,
+    /// The process itself: never given back.
+    _base: Reservation,
+    _lock: Arc<FolderLock>,
+}
+
+impl Node {
+    pub fn open(folder: Folder, options: NodeOptions) -> Result<Self> {
+        let Folder { data, disk, lock, note } = folder;
+        let NodeOptions { memory: configured, code_bytes, other_threads, clock, on_fault } = options;
+
+        let counts = BaseCounts {
+            code_bytes,
+            threads: other_threads + READERS as u64 + STORE_THREADS + NODE_THREADS,
+            rings: READERS as u64 + STORE_THREADS,
+        };
+        let base = base_bytes(counts);
+        let least = budget::least_of_all(base);
+        let (budget, account, mut notes) = open_budget(&*disk, &data, configured, least)?;
+        notes.insert(0, note);
+
+        let base_account = budget.root().child("base", BASE_FORMULA);
+        base_account.predict(base);
+        let base = base_account.try_reserve(base)?;
+
+        let pages_account = budget.root().child("pages", "resident pages x 4 KiB");
+        let too_small = |error| too_small(error, &budget);
+        let pages = Pages::new(disk.clone(), pages_account, &budget, VIRTUAL_BYTES).map_err(too_small)?;
+        let store = open_store(&disk, &data, &budget, &pages, &clock).map_err(too_small)?;
+        let readers = Readers::start(READERS)?;
+        let watch = Watch::start(budget.clone(), lock.clone(), on_fault)?;
+        let inner = Inner {
+            data,
+            disk,
+            clock,
+            budget,
+            account,
+            configured,
+            least,
+            notes,
+            pages,
+            store,
+            readers,
+            watch: Mutex::new(Some(watch)),
+            _base: base,
+            _lock: lock,
+        };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    pub fn store(&self) -> &Store {
+        &self.inner.store
+    }
+
+    pub fn budget(&self) -> &Budget {
+        &self.inner.budget
+    }
+
+    pub fn pages(&self) -> &Pages {
+        &self.inner.pages
+    }
+
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.inner.disk
+    }
+
+    /// Threads for work that blocks on the disk.
+    pub fn readers(&self) -> &Readers {
+        &self.inner.readers
+    }
+
+    pub fn ledger(&self) -> Ledger {
+        Ledger::take(&self.inner.budget)
+    }
+
+    /// What was found and chosen at the start, a line each, for people.
+    pub fn notes(&self) -> &[String] {
+        &self.inner.notes
+    }
+
+    /// The least budget that [`Node::set_budget`] takes.
+    pub fn least_budget(&self) -> u64 {
+        self.inner.least
+    }
+
+    /// Moves the budget; `keep` also over restarts. Returns true once the kernel's charge is under it,
+    /// false if that takes longer than `at_most` (it goes on meanwhile). Blocks.
+    pub fn set_budget(&self, bytes: u64, keep: bool, at_most: Duration) -> Result<bool> {
+        let inner = &self.inner;
+        budget::check(bytes, inner.least)?;
+        let deadline = inner.clock.now() + at_most;
+        inner.budget.set_limit(bytes);
+        // What has memory for good asks for less of it, or more, before others are asked to yield.
+        inner.store.rebudget()?;
+        let mut over = inner.budget.set_limit(bytes);
+        tracing::info!("budget moved to {}{}", Size(bytes), if keep { ", kept over restarts" } else { "" });
+        if keep {
+            let kept = Kept { budget_bytes: bytes, configured_bytes: inner.configured };
+            budget::write(&*inner.disk, &inner.data, &inner.account, kept)
+                .map_err(|error| error.at("the budget holds now but could not be kept over restarts"))?;
+        }
+        loop {
+            allocator_decay();
+            if over == 0 && charge().charged <= bytes {
+                return Ok(true);
+            }
+            let now = inner.clock.now();
+            // A second request may have moved the budget again; its own answer counts then.
+            if now >= deadline || inner.budget.limit() != bytes {
+                return Ok(false);
+            }
+            inner.budget.root().wait_for_release(LOOK_EVERY.min(deadline - now));
+            over = inner.budget.set_limit(bytes);
+        }
+    }
+
+    /// Drains the readers, flushes the store, joins the threads. Nothing is accepted afterwards.
+    pub fn close(&self) {
+        self.inner.readers.close();
+        if let Some(mut watch) = self.inner.watch.lock().take() {
+            watch.stop();
+        }
+        self.inner.store.close();
+    }
+}
+
+/// While a node opens nobody will release memory, so being short of it is final.
+fn too_small(error: Error, budget: &Budget) -> Error {
+    match error.kind() {
+        Kind::Busy | Kind::NoMemory => Error::no_memory(format!(
+            "a budget of {} is too small for the data in this folder: {error}; start with more memory",
+            Size(budget.limit())
+        )),
+        _ => error,
+    }
+}
+
+/// The budget that holds, and what to tell people about it.
+fn open_budget(disk: &dyn Disk, data: &Path, configured: u64, least: u64) -> Result<(Budget, Account, Vec<String>)> {
+    budget::check(configured, least)?;
+    let budget = Budget::new(configured);
+    let account = budget.root().child("node", "buffers of one page");
+    let mut notes = Vec::new();
+    match budget::read(disk, data, &account) {
+        Ok(Some(kept)) if kept.configured_bytes == configured => match budget::check(kept.budget_bytes, least) {
+            Ok(()) => {
+                budget.set_limit(kept.budget_bytes);
+                notes.push(format!("budget {}, kept from a PUT /memory", Size(kept.budget_bytes)));
+            }
+            Err(error) => notes.push(format!("the budget kept from a PUT /memory no longer holds: {error}")),
+        },
+        Ok(Some(kept)) => notes.push(format!(
+            "the budget of {} kept from a PUT /memory gives way: the configured one was {} then and is {} now",
+            Size(kept.budget_bytes),
+            Size(kept.configured_bytes),
+            Size(configured)
+        )),
+        Ok(None) => {}
+        // A budget is a setting, not data: say so and go on with the configured one.
+        Err(error) if error.kind() == Kind::Corrupt => notes.push(format!("the kept budget is passed over: {error}")),
+        Err(error) => return Err(error),
+    }
+    notes.extend(budget::margin_warning(budget.limit()));
+    Ok((budget, account, notes))
+}
+
+/// The one place that knows how the store is opened.
+fn open_store(
+    disk: &Arc<dyn Disk>,
+    data: &Path,
+    budget: &Budget,
+    pages: &Pages,
+    clock: &Arc<dyn Clock>,
+) -> Result<Store> {
+    Store::open(StoreOptions {
+        disk: disk.clone(),
+        folder: data.to_owned(),
+        pages: pages.clone(),
+        budget: budget.clone(),
+        account: budget.root().child("vectors", "all collections"),
+        clock: clock.clone(),
+        build_threads: BUILD_THREADS,
+        threads: true,
+    })
+}

@@ -1,0 +1,58 @@
+//! The wiring of the REST door: what it needs of the node, as plain values and closures.
+//!
+//! ```text
+//!   node ── store, budget, readers, set_budget ──► door_qdrant::Host ──► router ──► serve(listener)
+//! ```
+//!
+//! Door and node stand on the same floor and do not know each other; they meet here.
+
+use crate::VERSION;
+use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
+use ramekin_base::{Clock, Error, Result};
+use ramekin_door_qdrant::{Host, Keys};
+use ramekin_node::Node;
+use std::future::Future;
+use std::net::TcpListener;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::oneshot;
+
+/// What runs until the door is closed.
+type Open = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// A future that serves until `stop` is sent or dropped and then lets open requests end.
+pub fn open(
+    settings: &Settings,
+    node: &Node,
+    clock: Arc<dyn Clock>,
+    listener: Option<TcpListener>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    stop: oneshot::Receiver<()>,
+) -> Result<Open, Failure> {
+    // Sent or dropped, both mean the same.
+    let stop = async move { drop(stop.await) };
+    let Some(listener) = listener else {
+        return Ok(Box::pin(async move {
+            stop.await;
+            Ok(())
+        }));
+    };
+    let (readers, mover) = (node.readers().clone(), node.clone());
+    let host = Host {
+        store: node.store().clone(),
+        budget: node.budget().clone(),
+        run: Arc::new(move |job| readers.run_boxed(job)),
+        set_budget: Arc::new(move |bytes, keep, at_most| mover.set_budget(bytes, keep, at_most)),
+        least_budget: node.least_budget(),
+        clock,
+        version: VERSION,
+        engine: node.disk().engine_name().to_owned(),
+        account: node.budget().root().child("door", "").child("http", "connections x buffers + bodies + answers"),
+    };
+    let keys = Keys { full: settings.api_key.clone(), read_only: settings.read_only_api_key.clone() };
+    let door = ramekin_door_qdrant::router(host, keys).map_err(Failure::of_data)?;
+    let listener =
+        tokio::net::TcpListener::from_std(listener).map_err(|error| Failure::new(Exit::Address, Error::from(error)))?;
+    Ok(Box::pin(ramekin_door_qdrant::serve(listener, tls, door, stop)))
+}

@@ -1,0 +1,349 @@
+//! The table of options, from which flags, environment, configuration file, help and docs derive.
+//!
+//! ```text
+//!   flag --memory 256MiB  >  RAMEKIN_MEMORY=256MiB  >  memory = "256MiB" in the file  >  the default
+//! ```
+//!
+//! An option has one name; the other two are made from it. A value is checked by the same rule wherever
+//! it stands, and an error says where that was.
+
+use ramekin_base::{Error, Result, Size};
+use ramekin_disk::Engine;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    Folder,
+    File,
+    Size,
+    Address,
+    Engine,
+    Key,
+    Level,
+    Seconds,
+}
+
+/// One option of `ramekin serve`.
+pub struct Opt {
+    pub name: &'static str,
+    pub value: Value,
+    /// In force when nothing else says; empty: none.
+    pub default: &'static str,
+    pub help: &'static str,
+}
+
+/// Every option of `ramekin serve`.
+pub const OPTIONS: &[Opt] = &[
+    Opt {
+        name: "data",
+        value: Value::Folder,
+        default: "./ramekin-data",
+        help: "Folder that holds all data; made if it is missing",
+    },
+    Opt {
+        name: "memory",
+        value: Value::Size,
+        default: "",
+        help: "Memory for the whole process, such as 256MiB; without it 80 % of the cgroup's limit, or half of the machine's memory",
+    },
+    Opt { name: "http", value: Value::Address, default: "127.0.0.1:6333", help: "Address of the REST door, or off" },
+    Opt {
+        name: "io",
+        value: Value::Engine,
+        default: "",
+        help: "I/O engine: uring, pread, or mmap (a baseline for the lab; the memory promise does not hold with it); without it the best that works",
+    },
+    Opt { name: "api-key", value: Value::Key, default: "", help: "Key that every request must bring" },
+    Opt { name: "read-only-api-key", value: Value::Key, default: "", help: "Key that allows reading only" },
+    Opt {
+        name: "tls-cert",
+        value: Value::File,
+        default: "",
+        help: "Certificate chain in PEM; with --tls-key the door speaks TLS",
+    },
+    Opt { name: "tls-key", value: Value::File, default: "", help: "Private key in PEM" },
+    Opt { name: "log-level", value: Value::Level, default: "info", help: "error, warn, info, debug or trace" },
+    Opt {
+        name: "drain-s",
+        value: Value::Seconds,
+        default: "10",
+        help: "Seconds that open requests get to end when the server stops",
+    },
+    Opt { name: "config", value: Value::File, default: "", help: "TOML file with these options by name" },
+];
+
+/// Where a value was said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    Flag,
+    Environment,
+    File(PathBuf),
+    Default,
+}
+
+impl Opt {
+    pub fn flag(&self) -> String {
+        format!("--{}", self.name)
+    }
+
+    pub fn variable(&self) -> String {
+        format!("RAMEKIN_{}", self.name.replace('-', "_").to_uppercase())
+    }
+
+    /// Help with the other ways to say it.
+    pub fn long_help(&self) -> String {
+        let default = if self.default.is_empty() { String::new() } else { format!(" [default: {}]", self.default) };
+        format!("{} [env: {}]{default}", self.help, self.variable())
+    }
+
+    fn place(&self, source: &Source) -> String {
+        match source {
+            Source::Flag => self.flag(),
+            Source::Environment => self.variable(),
+            Source::File(path) => format!("{} in {}", self.name, path.display()),
+            Source::Default => format!("the default of {}", self.flag()),
+        }
+    }
+}
+
+impl Value {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Folder => "DIR",
+            Self::File => "FILE",
+            Self::Size => "SIZE",
+            Self::Address => "ADDR|off",
+            Self::Engine => "ENGINE",
+            Self::Key => "KEY",
+            Self::Level => "LEVEL",
+            Self::Seconds => "SECONDS",
+        }
+    }
+
+    fn check(self, text: &str) -> Result<()> {
+        let wrong = |message: &str| Err(Error::invalid(format!("'{text}' {message}")));
+        match self {
+            Self::Folder | Self::File if text.is_empty() => Err(Error::invalid("the path is empty")),
+            Self::Folder | Self::File => Ok(()),
+            Self::Size => Size::parse(text).map(drop),
+            Self::Engine => text.parse::<Engine>().map(drop),
+            // The text of a key stays out of messages and logs.
+            Self::Key if text.is_empty() => Err(Error::invalid("the key is empty; leave the option out for none")),
+            Self::Key if !text.bytes().all(|byte| byte.is_ascii_graphic()) => {
+                Err(Error::invalid("a key may hold visible ASCII characters only"))
+            }
+            Self::Key => Ok(()),
+            Self::Address if text == "off" => Ok(()),
+            Self::Address => match text.rsplit_once(':') {
+                Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
+                _ => wrong("is not an address; write HOST:PORT such as 127.0.0.1:6333, or off"),
+            },
+            Self::Level => match text.parse::<tracing::level_filters::LevelFilter>() {
+                Ok(_) if !text.bytes().any(|byte| byte.is_ascii_digit()) => Ok(()),
+                _ => wrong("is not a level; choose error, warn, info, debug or trace"),
+            },
+            Self::Seconds => match text.parse::<u32>() {
+                Ok(seconds) if seconds <= 3600 => Ok(()),
+                _ => wrong("is not a number of seconds from 0 to 3600"),
+            },
+        }
+    }
+}
+
+/// Every option that has a value, with where it comes from.
+#[derive(Debug, Clone, Default)]
+pub struct Resolved {
+    values: BTreeMap<&'static str, (String, Source)>,
+}
+
+impl Resolved {
+    /// Asks each source in turn; `table` is the configuration file with its path.
+    pub fn from_sources(
+        flag: impl Fn(&str) -> Option<String>,
+        variable: impl Fn(&str) -> Option<String>,
+        table: Option<(&Path, &toml::Table)>,
+    ) -> Result<Self> {
+        if let Some((path, table)) = table {
+            refuse_unknown(path, table)?;
+        }
+        let mut values = BTreeMap::new();
+        for option in OPTIONS {
+            let from_file = match table {
+                Some((path, table)) => file_value(option, path, table)?,
+                None => None,
+            };
+            // An empty variable counts as unset: that is how compose files and units leave one out.
+            let from_environment = variable(&option.variable()).filter(|text| !text.is_empty());
+            let found = flag(option.name)
+                .map(|text| (text, Source::Flag))
+                .or_else(|| from_environment.map(|text| (text, Source::Environment)))
+                .or(from_file)
+                .or_else(|| (!option.default.is_empty()).then(|| (option.default.to_owned(), Source::Default)));
+            if let Some((text, source)) = found {
+                option.value.check(&text).map_err(|error| error.at(option.place(&source)))?;
+                values.insert(option.name, (text, source));
+            }
+        }
+        Ok(Self { values })
+    }
+
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(|(text, _)| text.as_str())
+    }
+
+    /// Where a value was said, as people would name it: `--memory`, `RAMEKIN_MEMORY`, `memory in ramekin.toml`.
+    pub fn place(&self, name: &str) -> Option<String> {
+        let (_, source) = self.values.get(name)?;
+        OPTIONS.iter().find(|option| option.name == name).map(|option| option.place(source))
+    }
+}
+
+fn file_value(option: &Opt, path: &Path, table: &toml::Table) -> Result<Option<(String, Source)>> {
+    let source = Source::File(path.to_owned());
+    match table.get(option.name) {
+        None => Ok(None),
+        Some(toml::Value::String(text)) => Ok(Some((text.clone(), source))),
+        Some(toml::Value::Integer(number)) => Ok(Some((number.to_string(), source))),
+        Some(_) => Err(Error::malformed("a text or a whole number is wanted").at(option.place(&source))),
+    }
+}
+
+fn refuse_unknown(path: &Path, table: &toml::Table) -> Result<()> {
+    let known = |key: &str| OPTIONS.iter().any(|option| option.name == key && key != "config");
+    match table.keys().find(|key| !known(key)) {
+        None => Ok(()),
+        Some(key) => {
+            let names: Vec<_> = OPTIONS.iter().map(|option| option.name).filter(|name| *name != "config").collect();
+            let message = format!("'{key}' is not an option; there are: {}", names.join(", "));
+            Err(Error::malformed(message).at(path.display()))
+        }
+    }
+}
+
+/// Variables that are nearly ours, with what was most likely meant.
+pub fn mistyped_variables(names: impl Iterator<Item = String>) -> Vec<(String, String)> {
+    let known: Vec<String> = OPTIONS.iter().map(Opt::variable).collect();
+    names
+        .filter(|name| name.starts_with("RAMEKIN_") && !known.contains(name))
+        .filter_map(|name| {
+            let meant = known.iter().find(|known| edits(&name, known) <= 2)?.clone();
+            Some((name, meant))
+        })
+        .collect()
+}
+
+/// Letters to insert, remove or replace to get from one name to the other (Levenshtein 1966).
+fn edits(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let replaced = corner + usize::from(x != y);
+            corner = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(corner + 1);
+        }
+    }
+    row[b.len()]
+}
+
+/// The table as a page of documentation.
+pub struct Markdown;
+
+impl fmt::Display for Markdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| flag | environment | in the file | default | |\n|---|---|---|---|---|")?;
+        for option in OPTIONS {
+            let value = option.value.name().replace('|', "\\|");
+            let (flag, variable) = (option.flag(), option.variable());
+            let key = if option.name == "config" { String::new() } else { format!("`{}`", option.name) };
+            let default = if option.default.is_empty() { String::new() } else { format!("`{}`", option.default) };
+            writeln!(f, "| `{flag}` {value} | `{variable}` | {key} | {default} | {} |", option.help)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    fn table(text: &str) -> toml::Table {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn flags_win_over_environment_over_file_over_default() {
+        let file = table("memory = \"64MiB\"\nhttp = \"off\"\ndrain-s = 3");
+        let file = Some((Path::new("r.toml"), &file));
+        let flag = |name: &str| (name == "memory").then(|| "256MiB".to_owned());
+        let variable = |name: &str| (name == "RAMEKIN_MEMORY").then(|| "128MiB".to_owned());
+        let all = Resolved::from_sources(flag, variable, file).unwrap();
+        assert_eq!((all.get("memory"), all.place("memory").as_deref()), (Some("256MiB"), Some("--memory")));
+        let two = Resolved::from_sources(none, variable, file).unwrap();
+        assert_eq!((two.get("memory"), two.place("memory").as_deref()), (Some("128MiB"), Some("RAMEKIN_MEMORY")));
+        let one = Resolved::from_sources(none, none, file).unwrap();
+        assert_eq!(one.place("memory").as_deref(), Some("memory in r.toml"));
+        assert_eq!((one.get("http"), one.get("drain-s")), (Some("off"), Some("3")));
+        let zero = Resolved::from_sources(none, none, None).unwrap();
+        assert_eq!((zero.get("memory"), zero.get("http")), (None, Some("127.0.0.1:6333")));
+        let empty = Resolved::from_sources(none, |_| Some(String::new()), None).unwrap();
+        assert_eq!(empty.get("api-key"), None);
+    }
+
+    #[test]
+    fn a_wrong_value_is_refused_with_its_place_and_without_keys() {
+        for (name, text) in [
+            ("memory", "lots"),
+            ("http", "6333"),
+            ("http", ":6333"),
+            ("io", "aio"),
+            ("api-key", ""),
+            ("log-level", "loud"),
+            ("log-level", "3"),
+            ("drain-s", "-1"),
+            ("data", ""),
+        ] {
+            let flag = |asked: &str| (asked == name).then(|| text.to_owned());
+            let error = Resolved::from_sources(flag, none, None).unwrap_err();
+            assert!(error.message().starts_with(&format!("--{name}: ")), "{error}");
+        }
+        let secret = |name: &str| (name == "RAMEKIN_API_KEY").then(|| "se cret".to_owned());
+        let error = Resolved::from_sources(none, secret, None).unwrap_err();
+        assert!(!error.message().contains("cret"), "{error}");
+    }
+
+    #[test]
+    fn unknown_names_are_found() {
+        for text in ["memroy = 1", "config = \"x\"", "[memory]\nx = 1"] {
+            let file = table(text);
+            let error = Resolved::from_sources(none, none, Some((Path::new("r.toml"), &file))).unwrap_err();
+            assert!(error.message().contains("r.toml"), "{error}");
+        }
+        let names = ["RAMEKIN_MEMROY", "RAMEKIN_MEMORY", "RAMEKIN_BENCH_DIR", "PATH"].map(str::to_owned);
+        let meant = ("RAMEKIN_MEMROY".to_owned(), "RAMEKIN_MEMORY".to_owned());
+        assert_eq!(mistyped_variables(names.into_iter()), [meant]);
+    }
+
+    #[test]
+    fn the_page_in_docs_is_this_table() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
+        let text = format!("# Options of `ramekin serve`\n\n{}\n{}", crate::cli::OPTIONS_INTRO, Markdown)
+            + &format!("\n## Exit codes\n\n{}", crate::exit::Markdown);
+        if std::env::var_os("UPDATE_DOCS").is_some() {
+            std::fs::write(path, &text).unwrap();
+        }
+        let kept = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            kept == text,
+            "docs/options.md is not the table; run UPDATE_DOCS=1 cargo test -p ramekin-server options"
+        );
+    }
+}

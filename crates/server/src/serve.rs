@@ -1,0 +1,193 @@
+//! `ramekin serve`: start, run, stop.
+//!
+//! ```text
+//!   settings ► folder locked ► port bound ► node opened (log replayed) ► door serves
+//!                                                                          │
+//!       SIGTERM, SIGINT ──► stop accepting ► open requests end (drain-s) ──┤
+//!       a second signal ──► stop at once: what was acknowledged is in the log
+//!       folder gone     ──► stop with an error: nothing acknowledged any more could be kept
+//!                                                                          ▼
+//!                                                        node flushes and closes ► exit code
+//! ```
+
+use crate::exit::{Exit, Failure};
+use crate::settings::Settings;
+use crate::{VERSION, door, process, tls};
+use ramekin_base::{Clock, Error, Result, Size, SystemClock};
+use ramekin_node::{Folder, Node, NodeOptions};
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+/// Threads that serve connections.
+const DOOR_THREADS: usize = 2;
+/// Threads for what tokio itself may block on.
+const BLOCKING_THREADS: usize = 2;
+const DOOR_STACK_BYTES: usize = 512 << 10;
+/// The main thread, the doors, and one of tokio's own.
+const OTHER_THREADS: u64 = 1 + DOOR_THREADS as u64 + 1;
+/// What the drain may take longer than asked, before connections are cut.
+const CUT_AFTER: Duration = Duration::from_secs(1);
+
+pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
+    let settings = Settings::load(flags).map_err(Failure::usage)?;
+    tracing_subscriber::fmt()
+        .with_max_level(settings.log_level)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .with_target(false)
+        .init();
+    settings.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    log_panics();
+    process::prepare().map_err(|error| Failure::new(Exit::Other, error))?;
+    let tls = match &settings.tls {
+        Some((cert, key)) => Some(tls::server(cert, key).map_err(Failure::usage)?),
+        None => None,
+    };
+
+    let folder = Folder::take(&settings.data, settings.io)
+        .map_err(|error| Failure::of_data(error.at(settings.data.display())))?;
+    let listener = settings.http.as_deref().map(listen).transpose()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(DOOR_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_stack_size(DOOR_STACK_BYTES)
+        .thread_name("door")
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Other, error.into()))?;
+    // Signals count from here: one that comes while the log is replayed stops the server right after.
+    let signals = runtime.block_on(async { Signals::new() }).map_err(|error| Failure::new(Exit::Other, error))?;
+
+    let (report_fault, fault) = oneshot::channel();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
+    let options = NodeOptions {
+        memory: settings.memory,
+        code_bytes: process::code_bytes(),
+        other_threads: OTHER_THREADS,
+        clock: clock.clone(),
+        on_fault: Box::new(move |error| drop(report_fault.send(error))),
+    };
+    let node = Node::open(folder, options).map_err(|error| Failure::of_data(explain(error, &settings)))?;
+    announce(&settings, &node, listener.as_ref(), tls.is_some());
+
+    let ended = runtime.block_on(serve(&settings, &node, clock, listener, tls, signals, fault));
+    runtime.shutdown_timeout(CUT_AFTER);
+    match ended {
+        Ok(()) => {
+            node.close();
+            tracing::info!("stopped; everything acknowledged is on the disk");
+            Ok(())
+        }
+        // The folder is gone: flushing into it would only fail again.
+        Err(failure) => Err(failure),
+    }
+}
+
+/// Binds the address of the door.
+fn listen(address: &str) -> Result<TcpListener, Failure> {
+    let failure = |error: std::io::Error| {
+        let next = match error.kind() {
+            std::io::ErrorKind::AddrInUse => "another process listens there; stop it or choose another --http",
+            std::io::ErrorKind::PermissionDenied => "ports below 1024 need a right that this process has not",
+            _ => "choose another --http",
+        };
+        Failure::new(Exit::Address, Error::io(format!("cannot listen on {address}: {error}; {next}")))
+    };
+    let listener = TcpListener::bind(address).map_err(failure)?;
+    listener.set_nonblocking(true).map_err(failure)?;
+    Ok(listener)
+}
+
+/// Adds what to do about it, where the floors below cannot know.
+fn explain(error: Error, settings: &Settings) -> Error {
+    use ramekin_base::Kind;
+    let data = settings.data.display();
+    let next = match error.kind() {
+        Kind::Corrupt => {
+            format!("look at it with 'ramekin check {data}', and cut it with 'ramekin check {data} --repair'")
+        }
+        Kind::NoSpace => "the disk is full; make room and start again, nothing acknowledged is lost".to_owned(),
+        Kind::Unsupported => format!("{data} needs a newer ramekin than {VERSION}"),
+        Kind::Invalid | Kind::NoMemory => format!("the budget comes from {}", settings.memory_from),
+        _ => return error,
+    };
+    Error::new(error.kind(), format!("{error}; {next}"))
+}
+
+fn announce(settings: &Settings, node: &Node, listener: Option<&TcpListener>, tls: bool) {
+    tracing::info!("ramekin {VERSION}, process {}", std::process::id());
+    tracing::info!("memory {} from {}", Size(settings.memory), settings.memory_from);
+    node.notes().iter().for_each(|note| tracing::info!("{note}"));
+    tracing::info!("data in {}", settings.data.display());
+    match listener.and_then(|listener| listener.local_addr().ok()) {
+        Some(address) => tracing::info!("REST on http{}://{address}", if tls { "s" } else { "" }),
+        None => tracing::info!("the REST door is off"),
+    }
+}
+
+async fn serve(
+    settings: &Settings,
+    node: &Node,
+    clock: Arc<dyn Clock>,
+    listener: Option<TcpListener>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    mut signals: Signals,
+    fault: oneshot::Receiver<Error>,
+) -> Result<(), Failure> {
+    let (stop_door, door_stopped) = oneshot::channel::<()>();
+    let mut door = tokio::spawn(door::open(settings, node, clock, listener, tls, door_stopped)?);
+    tokio::select! {
+        name = signals.next() => tracing::info!("{name}: stopping; open requests have {} s to end", settings.drain.as_secs()),
+        error = fault => {
+            let error = error.unwrap_or_else(|_| Error::bug("the watch ended"));
+            return Err(Failure::new(Exit::Lost, error));
+        }
+        ended = &mut door => {
+            let error = match ended {
+                Ok(Err(error)) => error,
+                _ => Error::bug("the door ended by itself"),
+            };
+            return Err(Failure::new(Exit::Other, error));
+        }
+    }
+    // The door may be gone already; then there is nothing to stop.
+    let _ = stop_door.send(());
+    tokio::select! {
+        _ = &mut door => {}
+        () = tokio::time::sleep(settings.drain) => tracing::warn!("some requests did not end in time and are cut"),
+        name = signals.next() => tracing::warn!("{name} again: stopping at once"),
+    }
+    door.abort();
+    Ok(())
+}
+
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let on = |kind| signal(kind).map_err(|error| Error::io(format!("signals cannot be caught: {error}")));
+        Ok(Self { terminate: on(SignalKind::terminate())?, interrupt: on(SignalKind::interrupt())? })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// A panic is a line in the log, wherever it happens.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|info| {
+        let thread = std::thread::current();
+        tracing::error!("panic in thread {}: {info}", thread.name().unwrap_or("without a name"));
+    }));
+}

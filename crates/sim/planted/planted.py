@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Can the simulator see? Plants ten bugs, one at a time, in a copy of the tree, and asks whether some seed fails.
+
+    copy of the tree --> one line made wrong --> build the simulator --> seeds until one fails --> caught, or missed
+
+    planted.py [--seeds 2000] [--only NAME]
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+
+# name, file, what stands there, what is planted
+BUGS = [
+    (
+        "acknowledge before fsync",
+        "crates/log/src/log.rs",
+        "let synced = self.disk.sync(Sync::File(&current.file.file));",
+        "let synced: Result<()> = Ok(());",
+    ),
+    (
+        "forget to sync the folder of a new log file",
+        "crates/log/src/files.rs",
+        "disk.sync(Sync::File(&file)).and_then(|()| disk.sync(Sync::Folder(folder))).map_err(Failed::Unknown)?;",
+        "disk.sync(Sync::File(&file)).map_err(Failed::Unknown)?;",
+    ),
+    (
+        "skip the checksum of a page",
+        "crates/pages/src/file.rs",
+        "self.tables.checksums.get(number as usize) == Some(&crc32c::crc32c(page))",
+        "self.tables.checksums.get(number as usize).is_some() && !page.is_empty()",
+    ),
+    (
+        "skip the checksum of a log record's body",
+        "crates/log/src/format.rs",
+        "body.len() == self.len && (self.kind == Kind::Pad || crc32c::crc32c(body) == self.body_crc)",
+        "body.len() == self.len",
+    ),
+    (
+        "trim the log early",
+        "crates/vectors/src/manifest.rs",
+        "log_from = log_from.min(replay_from);",
+        "_ = log_from.min(replay_from);",
+    ),
+    (
+        "publish the manifest before its bytes are synced",
+        "crates/storage/src/aside.rs",
+        "    disk.sync(Sync::File(&file))\n        .and_then(|()| disk.rename(&aside, Some(&folder.join(NAME))))",
+        "    disk.rename(&aside, Some(&folder.join(NAME)))",
+    ),
+    (
+        "forget to sync a finished page file",
+        "crates/pages/src/writer.rs",
+        "self.disk.sync(Sync::File(&self.file))?;",
+        "",
+    ),
+    (
+        "leave the dead rows out of the manifest",
+        "crates/vectors/src/manifest.rs",
+        "segment.dead.count() != kept_dead && (moved || !listed)",
+        "segment.dead.count() != kept_dead && (moved || !listed) && segment.dead.count() == u64::MAX",
+    ),
+    (
+        "forget the rows that die while a segment is read back",
+        "crates/vectors/src/manifest.rs",
+        "    segment.dead.merge(&words);\n",
+        "",
+    ),
+    (
+        "keep the old place of a point that is replaced",
+        "crates/vectors/src/collection.rs",
+        "        view.active.insert(batch, payloads, sequence);\n        for part in &view.frozen {\n            for id in &batch.ids {\n                part.kill(*id);\n            }\n        }\n",
+        "        view.active.insert(batch, payloads, sequence);\n",
+    ),
+]
+
+
+def plant(tree: Path, file: str, right: str, wrong: str) -> None:
+    path = tree / file
+    text = path.read_text()
+    if text.count(right) != 1:
+        sys.exit(f"{file}: the line to change stands there {text.count(right)} times; this list is out of date")
+    path.write_text(text.replace(right, wrong))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--seeds", type=int, default=2000)
+    parser.add_argument("--only", help="part of a bug's name")
+    args = parser.parse_args()
+    missed = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        tree = Path(scratch) / "tree"
+        skip = shutil.ignore_patterns("target", ".git", ".venv", ".demo", ".bench", "__pycache__")
+        shutil.copytree(ROOT, tree, ignore=skip)
+        environment = {**os.environ, "CARGO_TARGET_DIR": os.environ.get("PLANTED_TARGET", str(Path(scratch) / "target"))}
+        for name, file, right, wrong in BUGS:
+            if args.only and args.only not in name:
+                continue
+            plant(tree, file, right, wrong)
+            run = ["cargo", "run", "--release", "--quiet", "-p", "ramekin-sim", "--", "--seeds", str(args.seeds)]
+            done = subprocess.run(run, cwd=tree, env=environment, capture_output=True, text=True)
+            caught = "seed " in done.stderr and " failed: " in done.stderr
+            if not caught and done.returncode != 0:
+                sys.exit(f"{name}: the simulator did not run\n{done.stderr[-2000:]}")
+            missed += not caught
+            line = next((line for line in done.stderr.splitlines() if " failed: " in line), "")
+            print(f"{'caught' if caught else 'MISSED':7} {name:55} {line[:110]}", flush=True)
+            shutil.copy(ROOT / file, tree / file)
+    print(f"{missed} of the planted bugs were missed")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
