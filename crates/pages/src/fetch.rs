@@ -55,7 +55,7 @@ pub struct Pinned<'a> {
 
 impl<'a> Fetch<'a> {
     pub(crate) fn new(cache: &'a Cache) -> Self {
-        Self { cache, parts: Vec::new(), spans: Vec::new(), guards: Vec::new() }
+        Self { cache, parts: Vec::with_capacity(16), spans: Vec::with_capacity(16), guards: Vec::new() }
     }
 
     /// Names `len` bytes at `at` of a section. They will be contiguous in memory.

@@ -30,18 +30,22 @@ pub(crate) trait Atomic {
 }
 
 impl Atomic for AtomicU32 {
+    #[inline]
     fn load(&self, order: Ordering) -> u32 {
         AtomicU32::load(self, order)
     }
 
+    #[inline]
     fn add(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_add(value, order)
     }
 
+    #[inline]
     fn sub(&self, value: u32, order: Ordering) -> u32 {
         self.fetch_sub(value, order)
     }
 
+    #[inline]
     fn swap_if(&self, old: u32, new: u32, order: Ordering) -> Result<u32, u32> {
         self.compare_exchange(old, new, order, Ordering::Relaxed)
     }

@@ -98,16 +98,19 @@ impl Section {
     }
 
     /// Where its first page lies in the region.
+    #[inline]
     pub(crate) fn first_page(&self) -> u32 {
         self.file.range(self.index).start
     }
 
+    #[inline]
     pub(crate) fn is(&self, other: &Section) -> bool {
         std::ptr::eq(&*self.file, &*other.file) && self.index == other.index
     }
 
     /// The end of a read of `len` bytes at `at`, or an error if the section is shorter: what led here
     /// contradicts the section.
+    #[inline]
     pub(crate) fn end_of(&self, at: u64, len: u64) -> Result<u64> {
         let bytes = self.len();
         at.checked_add(len).filter(|end| *end <= bytes).ok_or_else(|| {

@@ -83,9 +83,8 @@ impl Space {
 
     /// Takes pages that are `Moving` and ours out of memory, neighbours in one call. `pages` is sorted.
     pub(crate) fn discard(&self, pages: &[u32]) {
-        for run in pages.chunk_by(|a, b| a + 1 == *b) {
-            self.memory.discard(run[0] as usize * PAGE, run.len() * PAGE);
-        }
+        let runs = pages.chunk_by(|a, b| a + 1 == *b);
+        self.memory.discard_all(runs.map(|run| (run[0] as usize * PAGE, run.len() * PAGE)));
         for page in pages {
             self.word(*page).clear();
         }

@@ -38,18 +38,22 @@ pub(crate) trait Atomic {
 }
 
 impl Atomic for AtomicU16 {
+    #[inline]
     fn load(&self, order: Ordering) -> u16 {
         AtomicU16::load(self, order)
     }
 
+    #[inline]
     fn store(&self, value: u16, order: Ordering) {
         AtomicU16::store(self, value, order);
     }
 
+    #[inline]
     fn swap_if(&self, old: u16, new: u16, order: Ordering) -> Result<u16, u16> {
         self.compare_exchange_weak(old, new, order, Ordering::Relaxed)
     }
 
+    #[inline]
     fn sub(&self, value: u16, order: Ordering) -> u16 {
         self.fetch_sub(value, order)
     }
@@ -92,6 +96,7 @@ pub(crate) enum Unkeep {
 
 impl<A: Atomic> Word<A> {
     /// Pins the page if it is in memory, and makes it at least as warm as `heat`.
+    #[inline]
     pub(crate) fn pin(&self, heat: u16) -> Pin {
         let mut old = self.0.load(Ordering::Relaxed);
         loop {
@@ -109,6 +114,7 @@ impl<A: Atomic> Word<A> {
         }
     }
 
+    #[inline]
     pub(crate) fn unpin(&self) {
         let old = self.0.sub(PIN, Ordering::Release);
         debug_assert!(old & PINS > 0 && old & STATE >= CACHED, "unpinned a page that was not pinned: {old:#06x}");
