@@ -261,7 +261,7 @@ fn measure(index: &Index, pages: &Pages, query: &Npy, flags: &Flags, root: &Acco
     let mut efs: Vec<Option<usize>> = vec![None];
     efs.extend(flags.get("--ef", "16,32,64,128,256").split(',').filter_map(|ef| ef.parse().ok()).map(Some));
     println!(
-        "ef        recall   q/s  lists   codes  refined rescored  pages  reads | cpu us | coarse, scan, rescore us"
+        "ef        recall   q/s  lists   codes  refined rescored  pages  reads | cpu us    p10    p50 | coarse, scan, rescore us"
     );
     for ef in efs {
         let probes = flags.get("--probes", "").parse().ok();
@@ -291,18 +291,23 @@ fn measure(index: &Index, pages: &Pages, query: &Npy, flags: &Flags, root: &Acco
         let (start, cpu, mut done) = (clock.now(), on_cpu(), 0);
         // The second round of the same queries may find pages in the cache that the first brought in; with a cache
         // smaller than the vectors that is what a server in use would see.
+        let mut laps = Vec::with_capacity(count);
         for at in 0..count {
+            let begun = clock.now();
             index.search_into(pages, asked(at), k, &params, None, &mut scratch, &mut hits)?;
+            let ended = clock.now();
+            laps.push((ended - begun).as_secs_f64() * 1e6);
             done += 1;
-            if (clock.now() - start).as_secs() >= 5 {
+            if (ended - start).as_secs() >= 5 {
                 break;
             }
         }
+        laps.sort_unstable_by(f64::total_cmp);
         let (seconds, cpu) = ((clock.now() - start).as_secs_f64(), on_cpu() - cpu);
         let reads = (pages.disk().counters().reads - reads.reads) as f64 / done as f64;
         let mean = |at: usize| sums[at] as f64 / truth.len() as f64;
         println!(
-            "{:<8} {:>7.4} {:>6.0} {:>6.1} {:>8.0} {:>7.0} {:>7.1} {:>7.1} {:>6.1} | {:>5.1} | {:.1} {:.1} {:.1}",
+            "{:<8} {:>7.4} {:>6.0} {:>6.1} {:>8.0} {:>7.0} {:>7.1} {:>7.1} {:>6.1} | {:>6.1} {:>6.1} {:>6.1} | {:.1} {:.1} {:.1}",
             ef.map_or("default".to_owned(), |ef| ef.to_string()),
             found as f64 / wanted as f64,
             done as f64 / seconds,
@@ -313,6 +318,8 @@ fn measure(index: &Index, pages: &Pages, query: &Npy, flags: &Flags, root: &Acco
             mean(4),
             reads,
             cpu / done as f64 * 1e6,
+            laps[done / 10],
+            laps[done / 2],
             mean(5),
             mean(6),
             mean(7),

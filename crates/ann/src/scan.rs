@@ -22,6 +22,9 @@ use std::ops::Range;
 /// Survivors that wait for their wider codes before they are refined together.
 const WAITING: usize = 32;
 
+/// Bytes of the next list's codes that are asked for while one is scanned.
+const PREFETCH_MOST: usize = 4096;
+
 /// Scans the slots, and more lists if the filter asks for them.
 pub(crate) fn scan(means: &Means<'_>, scratch: &mut Scratch) -> Result<()> {
     scratch.best.begin(means.kept());
@@ -91,7 +94,7 @@ fn scan_resident(means: &Means<'_>, scratch: &mut Scratch, slot: usize, tally: &
         let block = shape.block_bytes();
         let start = list.block as usize * block;
         if let Some(next) = scratch.slots.get(slot + 1) {
-            prefetch(codes, next.list.block as usize * block, 512);
+            prefetch(codes, next.list.block as usize * block, PREFETCH_MOST);
         }
         for lanes in pieces(list.count) {
             let from = start + lanes.start / BLOCK * block;

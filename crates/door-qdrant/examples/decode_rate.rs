@@ -7,7 +7,7 @@ use std::fmt::Write;
 fn vector(rng: &mut Rng, dim: usize, wide: bool) -> String {
     let numbers: Vec<String> = (0..dim)
         .map(|_| {
-            let number = rng.normal() as f32;
+            let number = rng.normal();
             // Python prints an f32 as the f64 that it becomes there; others print it as short as it can be.
             if wide { format!("{:?}", f64::from(number)) } else { format!("{number:?}") }
         })

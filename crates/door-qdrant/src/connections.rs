@@ -44,7 +44,7 @@ fn each(tls: bool) -> u64 {
 
 /// What all connections of a budget may be booked at together.
 pub fn most(budget: u64) -> u64 {
-    (budget / 8).max(LEAST * each(true))
+    (budget / 4).max(LEAST * each(true))
 }
 
 /// How far the server is with stopping.
