@@ -14,14 +14,17 @@ class Progress:
         self.start = self.shown = time.monotonic()
         self.every = 0.2 if sys.stdout.isatty() else 10.0
 
-    def at(self, done: int, note: str = "") -> None:
-        now = time.monotonic()
-        if now - self.shown < self.every:
-            return
-        self.shown = now
-        rate = done / max(now - self.start, 1e-9)
+    def at(self, done: int) -> None:
+        rate = done / max(time.monotonic() - self.start, 1e-9)
         left = seconds((self.total - done) / rate) if rate > 0 else "?"
-        self._line(f"{self.what}: {done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {left} left{note}")
+        self.say(f"{self.what}: {done:,} of {self.total:,} {self.unit}, {rate:,.0f}/s, {left} left")
+
+    def say(self, text: str) -> None:
+        """Shows a line, unless one was shown a moment ago."""
+        now = time.monotonic()
+        if now - self.shown >= self.every:
+            self.shown = now
+            self._line(text)
 
     def _line(self, text: str, last: bool = False) -> None:
         if sys.stdout.isatty():

@@ -30,6 +30,7 @@ from demo.harvest import Snippet, cargo_registry, harvest, python_sources  # noq
 from demo.progress import Progress, seconds  # noqa: E402
 from harness import exact, load  # noqa: E402
 from harness.rest import Connection, request_bytes  # noqa: E402
+from harness.rest import wait_green as wait_green_of  # noqa: E402
 from harness.server import Server, binary, mib  # noqa: E402
 
 FORMAT = 1  # raised when what the data folder holds changes its shape
@@ -106,7 +107,7 @@ def prepare(paths: Paths) -> None:
             out.write(json.dumps({"file": s.file, "line": s.line, "item": s.item, "text": s.text}) + "\n")
 
 
-def upload(client: QdrantClient, paths: Paths) -> None:
+def upload(client: QdrantClient, server: Server, paths: Paths) -> None:
     vectors = np.load(paths.vectors)
     if client.collection_exists(COLLECTION):
         client.delete_collection(COLLECTION)
@@ -121,20 +122,22 @@ def upload(client: QdrantClient, paths: Paths) -> None:
             client.upsert(COLLECTION, batch, wait=False)
             progress.at(at + len(part))
     progress.end(f"{len(vectors):,} points acknowledged")
-    wait_green(client, len(vectors))
+    wait_green(server)
 
 
-def wait_green(client: QdrantClient, total: int) -> None:
-    progress = Progress("index", total, "points")
-    while True:
-        info = client.get_collection(COLLECTION)
-        if info.status == models.CollectionStatus.GREEN:
-            break
-        if info.status == models.CollectionStatus.RED:
-            sys.exit(f"the collection is red: {info.optimizer_status}")
-        progress.at(info.indexed_vectors_count or 0)
-        time.sleep(0.2)
-    progress.end(f"{info.indexed_vectors_count or 0:,} points in {info.segments_count} segments, green")
+def wait_green(server: Server) -> None:
+    """The server says what it builds, how far it is and how long that takes; qdrant-client's model leaves that out."""
+    progress = Progress("index", 0, "points")
+
+    def tell(info: dict) -> None:
+        if at := info.get("progress"):
+            rate = f"{at['rate_per_s']:,.0f}/s, {seconds(at['left_s'])} left"
+            progress.say(f"index: {at['what']}, {at['done']:,} of {at['total']:,} points, {rate}")
+
+    connection = Connection(server.port)
+    wait_green_of(connection, COLLECTION, 3_600, tick=tell, every_s=0.2)
+    info = connection.must("GET", f"/collections/{COLLECTION}")
+    progress.end(f"{info['indexed_vectors_count']:,} points in {info['segments_count']} segments, green")
 
 
 def ask(client: QdrantClient, embedder: Embedder, question: str, limit: int) -> None:
@@ -220,11 +223,11 @@ def main() -> int:
         print(f"server: {server.url}, --memory {MEMORY}, {where}, ready after {server.started_s:.2f} s, log {paths.log}")
         client = QdrantClient(url=server.url, timeout=300)
         if fresh:
-            upload(client, paths)
+            upload(client, server, paths)
             paths.done.write_text(json.dumps({"format": FORMAT, "dim": DIM}))
         else:
             print(f"data: {client.count(COLLECTION).count:,} points of an earlier run (make clean-demo forgets them)")
-            wait_green(client, client.count(COLLECTION).count)
+            wait_green(server)
         embedder = joblib.load(paths.embedder)
         for question in [args.query] if args.query else QUESTIONS:
             ask(client, embedder, question, args.limit * (2 if args.query else 1))
