@@ -49,6 +49,7 @@ fn main() -> ramekin_base::Result<()> {
         floats(&table, dim);
         codes(&table, dim);
         scans(&table, dim);
+        scan_lists(&table, dim);
         centroids(&table, dim);
     }
     println!();
@@ -149,6 +150,11 @@ fn codes(table: &Table, dim: usize) {
         table.line(&format!("dot, {bits} bits, 64 in a run, cached"), 64, bytes as f64, "GB/s", || {
             query.dots(width, black_box(&records[..64 * stride]), stride, &mut estimates[..64]);
         });
+        table.line(&format!("dot, {bits} bits, one at a time, cached"), 64, bytes as f64, "GB/s", || {
+            for (record, out) in records.chunks_exact(stride).zip(&mut estimates[..64]) {
+                *out = query.dot(width, &record[..bytes]);
+            }
+        });
         table.line(&format!("estimate, {bits} bits, 1,000 of 200,000"), 1000, bytes as f64, "GB/s", || {
             for at in &mut which {
                 *at = (*at + 1009) % count as u32;
@@ -181,6 +187,33 @@ fn scans(table: &Table, dim: usize) {
             });
         }
     }
+}
+
+/// As a search does it: runs of 8 blocks in 30,000, here and there.
+fn scan_lists(table: &Table, dim: usize) {
+    let mut rng = Rng::new(5);
+    let mut query = QueryCodes::new(dim);
+    query.prepare(&gaussian(dim, &mut rng));
+    let (bytes, lists) = (8 * block_bytes(dim), 3750);
+    let data: Vec<u8> = (0..lists * bytes).map(|_| rng.next_u64() as u8).collect();
+    let linear = Linear { f_min: 0.0, f_step: 1e-4, k_min: 0.0, k_step: 1e-4 };
+    let probe = Probe { linear, base: 0.0, slack: 0.0, threshold: f32::INFINITY };
+    let mut found = Survivors::default();
+    let mut list = 0;
+    table.line("scan, 64 lists of 8 blocks, far apart", 64 * 256, bytes as f64 / 256.0, "GB/s", || {
+        for _ in 0..64 {
+            list = (list + 1213) % lists;
+            query.scan(black_box(&data[list * bytes..(list + 1) * bytes]), 0..256, &probe, &mut found);
+        }
+    });
+    table.line("the same, the next list fetched ahead", 64 * 256, bytes as f64 / 256.0, "GB/s", || {
+        for _ in 0..64 {
+            let next = (list + 1213) % lists;
+            let (now, next_bytes) = (&data[list * bytes..(list + 1) * bytes], &data[next * bytes..(next + 1) * bytes]);
+            query.scan_ahead(black_box(now), next_bytes, 0..256, &probe, &mut found);
+            list = next;
+        }
+    });
 }
 
 fn centroids(table: &Table, dim: usize) {

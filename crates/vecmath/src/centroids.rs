@@ -73,6 +73,38 @@ impl Centroids8 {
         unsafe { (kernels().centroids)(self, room, scale, packed, out) }
     }
 
+    /// `<q, c> - bias(c)` of one centroid with a query in full precision.
+    pub fn score(&self, q: &[f32], packed: &[u8], at: usize) -> f32 {
+        assert_eq!(q.len(), self.dim, "query of another dimension");
+        let (block, lane) = self.place(packed, at);
+        let mut sums = [0.0f32; 4];
+        for (four, bytes) in q.chunks(4).zip(block[HEAD..].chunks_exact(64)) {
+            for ((sum, x), byte) in sums.iter_mut().zip(four).zip(&bytes[lane * 4..]) {
+                *sum += x * f32::from(*byte as i8);
+            }
+        }
+        (sums[0] + sums[2] + (sums[1] + sums[3])) * f32_at(block, LANES + lane) + f32_at(block, 2 * LANES + lane)
+    }
+
+    /// One centroid, as its bytes have it.
+    pub fn unpack(&self, packed: &[u8], at: usize, out: &mut [f32]) {
+        assert_eq!(out.len(), self.dim, "centroid of another dimension");
+        let (block, lane) = self.place(packed, at);
+        let scale = f32_at(block, LANES + lane);
+        for (four, bytes) in out.chunks_mut(4).zip(block[HEAD..].chunks_exact(64)) {
+            for (out, byte) in four.iter_mut().zip(&bytes[lane * 4..]) {
+                *out = f32::from(*byte as i8) * scale;
+            }
+        }
+    }
+
+    /// The block and lane of a centroid.
+    fn place<'a>(&self, packed: &'a [u8], at: usize) -> (&'a [u8], usize) {
+        assert_eq!(packed.len(), self.bytes(), "packed form of another size");
+        assert!(at < self.k, "centroid past the last");
+        (&packed[at / LANES * self.block()..][..self.block()], at % LANES)
+    }
+
     /// The query as bytes with 128 added, filled up to whole groups of four; returns its scale.
     fn quantise(&self, q: &[f32], room: &mut Vec<u8>) -> f32 {
         room.clear();
@@ -90,4 +122,10 @@ impl Centroids8 {
         room.iter_mut().for_each(|byte| *byte ^= 0x80);
         scale
     }
+}
+
+/// The f32 at a place of the head.
+#[inline]
+fn f32_at(block: &[u8], at: usize) -> f32 {
+    f32::from_le_bytes([block[at * 4], block[at * 4 + 1], block[at * 4 + 2], block[at * 4 + 3]])
 }

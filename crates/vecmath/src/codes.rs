@@ -67,7 +67,15 @@ pub(crate) fn plane_bytes(bits: u32, dim: usize) -> usize {
 
 /// Bytes of one packed code.
 pub fn code_bytes(width: Width, dim: usize) -> usize {
-    width.planes().iter().map(|bits| plane_bytes(*bits, dim)).sum()
+    let plane = |bits| plane_bytes(bits, dim);
+    match width.0 {
+        3 => plane(2) + plane(1),
+        5 => plane(4) + plane(1),
+        6 => plane(4) + plane(2),
+        7 => plane(4) + plane(2) + plane(1),
+        8 => dim.div_ceil(2) * 2,
+        bits => plane(u32::from(bits)),
+    }
 }
 
 /// Bytes of one record: a packed code, then `f` and `k` as u16.

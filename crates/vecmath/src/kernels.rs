@@ -58,11 +58,12 @@ pub(crate) struct Kernels {
     pub query_bytes: unsafe fn(&[f32], f32, &mut [i8]) -> i32,
     /// Fills the byte tables from (rotated, 1 / step).
     pub query_tables: unsafe fn(&[f32], f32, &mut [u8]),
-    /// Sums of int8 times level of the codes at `which * stride`.
-    pub dots: unsafe fn(&QueryCodes, Width, codes: &[u8], stride: usize, which: &[u32], sums: &mut [i32]),
+    /// Sums of int8 times level of the codes that start at these bytes.
+    pub dots: unsafe fn(&QueryCodes, Width, codes: &[u8], starts: &[usize], sums: &mut [i32]),
     pub scan_sums: unsafe fn(&QueryCodes, block: &[u8], sums: &mut [u32; BLOCK]),
     pub scan_block: unsafe fn(&QueryCodes, block: &[u8], &Probe, estimates: &mut [f32; BLOCK]) -> u32,
-    pub scan: unsafe fn(&QueryCodes, blocks: &[u8], lanes: Range<usize>, &Probe, out: &mut Survivors),
+    /// Scans blocks while the lines of `next` are fetched.
+    pub scan: unsafe fn(&QueryCodes, blocks: &[u8], next: &[u8], lanes: Range<usize>, &Probe, out: &mut Survivors),
     // Centroids.
     /// Scores from query bytes and their scale.
     pub centroids: unsafe fn(&Centroids8, q: &[u8], scale: f32, packed: &[u8], out: &mut [f32]),

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   int8    q_i ~ scale * i8           <q, code> ~ scale * (sum i8 * level + offset * sum i8)
-//!   tables  16 bytes for 4 dimensions: entry m = sum of the q of the set bits of m, from 0 up, in steps of 1/63 of
-//!           the widest group; 63 at most, so that four entries add up within a byte
+//!   tables  16 bytes for 4 dimensions: entry m = sum of the q of the set bits of m, from 0 up, in steps of 1/31 of
+//!           the widest group; 31 at most, so that eight entries add up within a byte. The rounding adds 0.1 % to the
+//!           error that one-bit codes have anyway
 //!   planes  the int8 bytes once more, in the order in which a 64-byte register meets them that takes a plane of a code
 //!           apart: all shifts of the first 64 bytes of the plane, then of the next
 //! ```
@@ -12,7 +13,7 @@ use crate::codes::{Linear, Width, code_bytes, plane_bytes, record_bytes};
 use crate::kernels::kernels;
 
 /// Largest entry of a byte table.
-pub(crate) const ENTRY_MAX: f32 = 63.0;
+pub(crate) const ENTRY_MAX: f32 = 31.0;
 /// Readable bytes past the end of the int8 query, so that a kernel may load whole registers.
 const PAD: usize = 128;
 /// Records whose sums are taken in one go.
@@ -93,7 +94,7 @@ impl QueryCodes {
         assert_eq!(code.len(), code_bytes(width, self.dim), "code of another size");
         let mut sum = [0];
         // SAFETY: the one code has its size.
-        unsafe { (kernels().dots)(self, width, code, code.len(), &[0], &mut sum) };
+        unsafe { (kernels().dots)(self, width, code, &[0], &mut sum) };
         self.real(width, sum[0])
     }
 
@@ -102,15 +103,32 @@ impl QueryCodes {
         let bytes = code_bytes(width, self.dim);
         assert!(stride >= bytes, "codes overlap");
         assert!(out.is_empty() || codes.len() >= (out.len() - 1) * stride + bytes, "too few codes");
-        let kernels = kernels();
         for (batch, out) in out.chunks_mut(BATCH).enumerate() {
-            let which: [u32; BATCH] = std::array::from_fn(|at| (batch * BATCH + at) as u32);
-            let mut sums = [0; BATCH];
+            let starts: [usize; BATCH] = std::array::from_fn(|at| (batch * BATCH + at) * stride);
             // SAFETY: all codes lie inside the slice.
-            unsafe { (kernels.dots)(self, width, codes, stride, &which[..out.len()], &mut sums[..out.len()]) };
-            for (out, sum) in out.iter_mut().zip(sums) {
-                *out = self.real(width, sum);
-            }
+            unsafe { self.batch(width, codes, &starts[..out.len()], out) };
+        }
+    }
+
+    /// `<q, code>` of codes anywhere in a slice, each given by the byte that it starts at; prefetched.
+    pub fn dots_at(&self, width: Width, codes: &[u8], starts: &[usize], out: &mut [f32]) {
+        let bytes = code_bytes(width, self.dim);
+        assert_eq!(starts.len(), out.len(), "a dot for each code");
+        assert!(starts.iter().all(|start| start.saturating_add(bytes) <= codes.len()), "a code past the end");
+        for (starts, out) in starts.chunks(BATCH).zip(out.chunks_mut(BATCH)) {
+            // SAFETY: all codes lie inside the slice.
+            unsafe { self.batch(width, codes, starts, out) };
+        }
+    }
+
+    /// # Safety
+    /// All codes lie inside the slice, and there are no more than a batch.
+    unsafe fn batch(&self, width: Width, codes: &[u8], starts: &[usize], out: &mut [f32]) {
+        let mut sums = [0; BATCH];
+        // SAFETY: passed on.
+        unsafe { (kernels().dots)(self, width, codes, starts, &mut sums[..out.len()]) };
+        for (out, sum) in out.iter_mut().zip(sums) {
+            *out = self.real(width, sum);
         }
     }
 
@@ -133,17 +151,19 @@ impl QueryCodes {
         assert!(which.len() == estimates.len() && which.len() == margins.len(), "an estimate for each record");
         let count = records.len() / stride;
         assert!(which.iter().all(|at| (*at as usize) < count), "a record past the end");
-        let kernels = kernels();
         let step = |at: usize| u16::from_le_bytes([records[at], records[at + 1]]);
         let results = estimates.chunks_mut(BATCH).zip(margins.chunks_mut(BATCH));
         for (which, (estimates, margins)) in which.chunks(BATCH).zip(results) {
-            let mut sums = [0; BATCH];
+            let (mut starts, mut dots) = ([0; BATCH], [0.0; BATCH]);
+            let (starts, dots) = (&mut starts[..which.len()], &mut dots[..which.len()]);
+            for (start, at) in starts.iter_mut().zip(which) {
+                *start = *at as usize * stride;
+            }
             // SAFETY: all records lie inside the slice.
-            unsafe { (kernels.dots)(self, width, records, stride, which, &mut sums[..which.len()]) };
-            for (((at, sum), estimate), margin) in which.iter().zip(sums).zip(estimates).zip(margins) {
-                let factors = *at as usize * stride + bytes;
-                let f = linear.f(step(factors));
-                *estimate = base + (f * self.real(width, sum) + linear.k(step(factors + 2)));
+            unsafe { self.batch(width, records, starts, dots) };
+            for (((start, dot), estimate), margin) in starts.iter().zip(dots).zip(estimates).zip(margins) {
+                let f = linear.f(step(start + bytes));
+                *estimate = base + (f * *dot + linear.k(step(start + bytes + 2)));
                 *margin = f * slack;
             }
         }

@@ -68,6 +68,13 @@ fn nibble(block: &[u8], group: usize, lane: usize) -> u8 {
     (block[group * 16 + lane % 16] >> (lane / 16 * 4)) & 15
 }
 
+/// The factors `f`, `k` of one lane, as [`pack_block`] took them.
+#[inline]
+pub fn lane_factors(dim: usize, block: &[u8], lane: usize) -> (u16, u16) {
+    assert!(block.len() == block_bytes(dim) && lane < BLOCK, "block of another size");
+    factors(dim, block, lane)
+}
+
 #[inline]
 fn factors(dim: usize, block: &[u8], lane: usize) -> (u16, u16) {
     let at = dim.div_ceil(4) * 16;
@@ -136,11 +143,17 @@ impl QueryCodes {
     /// Scans blocks one after another and appends the places of `lanes` (counted over all blocks) that pass, in
     /// order. `out` must have capacity for `lanes.len()` more, or it grows.
     pub fn scan(&self, blocks: &[u8], lanes: Range<usize>, probe: &Probe, out: &mut Survivors) {
+        self.scan_ahead(blocks, &[], lanes, probe, out);
+    }
+
+    /// The same, while the lines of `next` (the blocks of the list to be scanned after this one) are fetched from
+    /// memory. Lists lie far apart, and the memory answers more slowly than a list is scanned.
+    pub fn scan_ahead(&self, blocks: &[u8], next: &[u8], lanes: Range<usize>, probe: &Probe, out: &mut Survivors) {
         let bytes = block_bytes(self.dim());
         assert_eq!(blocks.len() % bytes, 0, "blocks of another size");
         assert!(lanes.end <= blocks.len() / bytes * BLOCK, "lanes past the last block");
         // SAFETY: the blocks have the query's dimension, and the lanes lie within them.
-        unsafe { (kernels().scan)(self, blocks, lanes, probe, out) }
+        unsafe { (kernels().scan)(self, blocks, next, lanes, probe, out) }
     }
 
     /// The estimate of one lane of a block, for when few of its codes are wanted; and its margin `f * slack`.

@@ -32,7 +32,9 @@ pub(crate) static TABLE: Kernels = Kernels {
     dots: dots::dots,
     scan_sums: scan::scan_sums,
     scan_block: scan::scan_block,
-    scan: |query, blocks, lanes, probe, out| {
+    scan: |query, blocks, next, lanes, probe, out| {
+        // Without a place in between to fetch the next blocks from, the first of them are asked for at once.
+        fetch(next.as_ptr(), next.len().min(512));
         // SAFETY: passed on.
         unsafe { plain::scan_with(scan::scan_block, query, blocks, lanes, probe, out) }
     },
@@ -66,16 +68,15 @@ fn group_best(scores: &[f32], best: &mut [f32; 256]) -> usize {
     plain::group_best(scores, best)
 }
 
-/// Asks for all lines of code `at`.
+/// Asks for all lines of some bytes.
 #[inline(always)]
-pub(super) fn fetch(codes: *const u8, at: u32, stride: usize, bytes: usize) {
-    let code = codes.wrapping_add(at as usize * stride);
+pub(super) fn fetch(from: *const u8, bytes: usize) {
     for line in (0..bytes).step_by(64) {
         // SAFETY: a prefetch of any address is harmless.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(code.wrapping_add(line).cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(line).cast()) };
     }
     // SAFETY: as above. The last byte may lie on one more line.
-    unsafe { _mm_prefetch::<_MM_HINT_T0>(code.wrapping_add(bytes - 1).cast()) };
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(bytes.saturating_sub(1)).cast()) };
 }
 
 /// All bits of the lowest `count` of 8 lanes.

@@ -31,7 +31,7 @@ pub(crate) static TABLE: Kernels = Kernels {
     dots,
     scan_sums,
     scan_block,
-    scan: |query, blocks, lanes, probe, out| {
+    scan: |query, blocks, _, lanes, probe, out| {
         // SAFETY: plain code needs no instructions, and the lengths were checked for this very call.
         unsafe { scan_with(scan_block, query, blocks, lanes, probe, out) }
     },
@@ -223,11 +223,11 @@ pub(super) fn query_tables(rotated: &[f32], inverse: f32, tables: &mut [u8]) {
     }
 }
 
-fn dots(query: &QueryCodes, width: Width, codes: &[u8], stride: usize, which: &[u32], sums: &mut [i32]) {
+fn dots(query: &QueryCodes, width: Width, codes: &[u8], starts: &[usize], sums: &mut [i32]) {
     let bytes = codes::code_bytes(width, query.dim());
     let mut levels = vec![0; query.dim()];
-    for (at, sum) in which.iter().zip(sums) {
-        codes::unpack(width, &codes[*at as usize * stride..][..bytes], &mut levels);
+    for (start, sum) in starts.iter().zip(sums) {
+        codes::unpack(width, &codes[*start..][..bytes], &mut levels);
         *sum = levels.iter().zip(&query.bytes).map(|(level, q)| i32::from(*level) * i32::from(*q)).sum();
     }
 }

@@ -11,22 +11,21 @@ use std::arch::x86_64::*;
 const AHEAD: usize = 8;
 
 /// # Safety
-/// All codes lie inside the slice; `which` and `sums` are of one length.
+/// All codes lie inside the slice; `starts` and `sums` are of one length.
 #[target_feature(enable = "avx2,fma")]
 pub(in super::super) unsafe fn dots(
     query: &QueryCodes,
     width: Width,
     codes: &[u8],
-    stride: usize,
-    which: &[u32],
+    starts: &[usize],
     sums: &mut [i32],
 ) {
     let (dim, bytes) = (query.dim(), code_bytes(width, query.dim()));
-    for (at, (code, sum)) in which.iter().zip(sums).enumerate() {
-        if let Some(ahead) = which.get(at + AHEAD) {
-            fetch(codes.as_ptr(), *ahead, stride, bytes);
+    for (at, (start, sum)) in starts.iter().zip(sums).enumerate() {
+        if let Some(ahead) = starts.get(at + AHEAD) {
+            fetch(codes.as_ptr().wrapping_add(*ahead), bytes);
         }
-        let code = &codes[*code as usize * stride..][..bytes];
+        let code = &codes[*start..][..bytes];
         let mut total = _mm256_setzero_si256();
         if width == Width::ONE {
             total = signs(query, code);

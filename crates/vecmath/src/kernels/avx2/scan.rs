@@ -4,7 +4,7 @@ use crate::query::QueryCodes;
 use crate::scan::{BLOCK, Probe};
 use std::arch::x86_64::*;
 
-/// Groups whose sums stay within u16: 1024 * 63 < 65,536.
+/// Groups whose sums stay within u16: 1024 * 31 < 65,536.
 const GROUPS: usize = 1024;
 
 /// The sums of codes 0..8, 8..16, 16..24 and 24..32.
@@ -40,7 +40,7 @@ unsafe fn sums_u16(tables: *const u8, block: *const u8, groups: usize) -> [__m12
     let end = groups * 16;
     let mut at = 0;
     while at < end {
-        let stop = (at + 128).min(end);
+        let stop = (at + 256).min(end);
         let (mut low_bytes, mut high_bytes) = (_mm256_setzero_si256(), _mm256_setzero_si256());
         while at < stop {
             // SAFETY: `at` is below `end`, and 32 bytes from there may be read.

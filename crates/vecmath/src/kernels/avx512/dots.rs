@@ -8,7 +8,7 @@
 
 use super::{low16, low64};
 use crate::centroids::{Centroids8, HEAD, LANES};
-use crate::codes::{Width, code_bytes, plane_bytes};
+use crate::codes::{Width, plane_bytes};
 use crate::kernels::avx2::fetch;
 use crate::query::QueryCodes;
 use std::arch::x86_64::*;
@@ -17,28 +17,27 @@ use std::arch::x86_64::*;
 const AHEAD: usize = 12;
 
 /// # Safety
-/// All codes lie inside the slice; `which` and `sums` are of one length.
+/// All codes lie inside the slice; `starts` and `sums` are of one length.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
 pub(in super::super) unsafe fn dots(
     query: &QueryCodes,
     width: Width,
     codes: &[u8],
-    stride: usize,
-    which: &[u32],
+    starts: &[usize],
     sums: &mut [i32],
 ) {
-    let (codes, bytes) = (codes.as_ptr(), code_bytes(width, query.dim()));
+    let codes = codes.as_ptr();
     // SAFETY: passed on.
     unsafe {
         match width.bits() {
-            1 => run::<1>(query, codes, bytes, stride, which, sums),
-            2 => run::<2>(query, codes, bytes, stride, which, sums),
-            3 => run::<3>(query, codes, bytes, stride, which, sums),
-            4 => run::<4>(query, codes, bytes, stride, which, sums),
-            5 => run::<5>(query, codes, bytes, stride, which, sums),
-            6 => run::<6>(query, codes, bytes, stride, which, sums),
-            7 => run::<7>(query, codes, bytes, stride, which, sums),
-            _ => run::<8>(query, codes, bytes, stride, which, sums),
+            1 => run::<1>(query, codes, starts, sums),
+            2 => run::<2>(query, codes, starts, sums),
+            3 => run::<3>(query, codes, starts, sums),
+            4 => run::<4>(query, codes, starts, sums),
+            5 => run::<5>(query, codes, starts, sums),
+            6 => run::<6>(query, codes, starts, sums),
+            7 => run::<7>(query, codes, starts, sums),
+            _ => run::<8>(query, codes, starts, sums),
         }
     }
 }
@@ -48,34 +47,25 @@ pub(in super::super) unsafe fn dots(
 /// # Safety
 /// As for [`dots`].
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
-unsafe fn run<const B: u32>(
-    query: &QueryCodes,
-    codes: *const u8,
-    bytes: usize,
-    stride: usize,
-    which: &[u32],
-    sums: &mut [i32],
-) {
-    for at in which.iter().take(AHEAD) {
-        fetch(codes, *at, stride, bytes);
-    }
-    let (fours, rest) = which.as_chunks::<4>();
+unsafe fn run<const B: u32>(query: &QueryCodes, codes: *const u8, starts: &[usize], sums: &mut [i32]) {
+    let bytes = (query.dim() * B as usize).div_ceil(8);
+    let (fours, rest) = starts.as_chunks::<4>();
     let (sums, sums_rest) = sums.as_chunks_mut::<4>();
     // SAFETY: the pointers are those of codes inside the slice.
     unsafe {
+        for start in starts.iter().take(AHEAD).skip(1) {
+            fetch(codes.wrapping_add(*start), bytes);
+        }
         for (at, (four, sums)) in fours.iter().zip(sums).enumerate() {
-            for ahead in which.iter().skip(at * 4 + AHEAD).take(4) {
-                fetch(codes, *ahead, stride, bytes);
+            for ahead in starts.iter().skip(at * 4 + AHEAD).take(4) {
+                fetch(codes.wrapping_add(*ahead), bytes);
             }
-            let mut places = [codes; 4];
-            for (place, at) in places.iter_mut().zip(four) {
-                *place = codes.add(*at as usize * stride);
-            }
+            let places = [codes.add(four[0]), codes.add(four[1]), codes.add(four[2]), codes.add(four[3])];
             let found = code_sums::<B, 4>(query, places);
             _mm_storeu_si128(sums.as_mut_ptr().cast(), sum4(found));
         }
-        for (one, sum) in rest.iter().zip(sums_rest) {
-            *sum = _mm512_reduce_add_epi32(code_sums::<B, 1>(query, [codes.add(*one as usize * stride)])[0]);
+        for (start, sum) in rest.iter().zip(sums_rest) {
+            *sum = _mm512_reduce_add_epi32(code_sums::<B, 1>(query, [codes.add(*start)])[0]);
         }
     }
 }

@@ -3,80 +3,111 @@
 //! ```text
 //!   64 bytes of a block   | group g | g + 1 | g + 2 | g + 3 |     low nibbles: codes 0..16, high: codes 16..32
 //!   64 bytes of tables    | group g | g + 1 | g + 2 | g + 3 |
-//!   two shuffles           64 entries each, at most 63: four rounds add up in bytes, then widen to u16
-//!   at the end             add the four lanes: 32 sums in order
+//!   two shuffles           64 entries each, at most 31: eight rounds add up in bytes, then widen to u16
+//!   at the end             add the four lanes: 32 sums in order, as u16
+//!   u16 -> f32             put 0x4B00 over it: that is 2^23 + u, in one instruction; it leaves the 32 in two registers
+//!                          as 0..4, 8..12, 16..20, 24..28 and 4..8, 12..16, 20..24, 28..32
 //! ```
 
+use crate::kernels::avx2::fetch;
 use crate::query::QueryCodes;
 use crate::scan::{BLOCK, Probe, Survivors, block_bytes, lane_mask};
 use std::arch::x86_64::*;
 use std::ops::Range;
 
-/// Groups whose sums stay within u16: 1024 * 63 < 65,536.
+/// Groups whose sums stay within u16: 1024 * 31 < 65,536.
 const GROUPS: usize = 1024;
+/// The upper half of 2^23 as f32, and 2^23.
+const OVER: i16 = 0x4B00;
+const OFFSET: f32 = 8_388_608.0;
 
-/// The sums of codes 0..16 and 16..32.
+/// The sums of the 32 codes as floats, in the order of the two registers.
 ///
 /// # Safety
 /// `block` is a block of the query's dimension.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn sums(query: &QueryCodes, block: *const u8) -> [__m512i; 2] {
+unsafe fn sums(query: &QueryCodes, block: *const u8) -> [__m512; 2] {
     let groups = query.dim().div_ceil(4);
     let tables = query.tables.as_ptr();
+    let offset = _mm512_set1_ps(OFFSET);
     // SAFETY: reads past the last group stay inside the block, since 128 bytes of factors follow, and meet tables of
     // zeros, which fill up the last four groups.
     unsafe {
-        let mut total = sums_u16(tables, block, groups.min(GROUPS));
-        let mut at = GROUPS;
-        while at < groups {
-            let more = sums_u16(tables.add(at * 16), block.add(at * 16), (groups - at).min(GROUPS));
-            total = [_mm512_add_epi32(total[0], more[0]), _mm512_add_epi32(total[1], more[1])];
-            at += GROUPS;
+        let first = widen(sums_u16(tables, block, groups.min(GROUPS)));
+        let mut total = [_mm512_sub_ps(first[0], offset), _mm512_sub_ps(first[1], offset)];
+        for at in (GROUPS..groups).step_by(GROUPS) {
+            let more = widen(sums_u16(tables.add(at * 16), block.add(at * 16), (groups - at).min(GROUPS)));
+            total[0] = _mm512_add_ps(total[0], _mm512_sub_ps(more[0], offset));
+            total[1] = _mm512_add_ps(total[1], _mm512_sub_ps(more[1], offset));
         }
         total
     }
+}
+
+/// 32 words as floats, each with [`OFFSET`] added.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn widen(words: __m512i) -> [__m512; 2] {
+    let over = _mm512_set1_epi16(OVER);
+    [_mm512_castsi512_ps(_mm512_unpacklo_epi16(words, over)), _mm512_castsi512_ps(_mm512_unpackhi_epi16(words, over))]
+}
+
+/// The 32 values of two registers in order.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn in_order(x: [__m512; 2]) -> [__m512; 2] {
+    let low = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+    let high = _mm512_setr_epi32(8, 9, 10, 11, 24, 25, 26, 27, 12, 13, 14, 15, 28, 29, 30, 31);
+    [_mm512_permutex2var_ps(x[0], low, x[1]), _mm512_permutex2var_ps(x[0], high, x[1])]
 }
 
 /// # Safety
 /// There are at least `groups` groups, at most [`GROUPS`], in both; each may be read up to a multiple of four.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn sums_u16(tables: *const u8, block: *const u8, groups: usize) -> [__m512i; 2] {
-    let nibble = _mm512_set1_epi8(15);
-    // Words of (even, odd) bytes as they are, and of the odd bytes alone: the even ones follow by subtraction.
-    let (mut low, mut low_odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-    let (mut high, mut high_odd) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+unsafe fn sums_u16(tables: *const u8, block: *const u8, groups: usize) -> __m512i {
+    let even = _mm512_set1_epi16(0xFF);
     let end = groups * 16;
-    let mut at = 0;
-    while at < end {
-        let stop = (at + 256).min(end);
-        let (mut low_bytes, mut high_bytes) = (_mm512_setzero_si512(), _mm512_setzero_si512());
-        while at < stop {
-            // SAFETY: `at` is below `end`, and 64 bytes from there may be read.
-            let (codes, table) =
-                unsafe { (_mm512_loadu_si512(block.add(at).cast()), _mm512_loadu_si512(tables.add(at).cast())) };
-            let low_index = _mm512_and_si512(codes, nibble);
-            let high_index = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
-            low_bytes = _mm512_add_epi8(low_bytes, _mm512_shuffle_epi8(table, low_index));
-            high_bytes = _mm512_add_epi8(high_bytes, _mm512_shuffle_epi8(table, high_index));
-            at += 64;
-        }
-        low = _mm512_add_epi16(low, low_bytes);
-        low_odd = _mm512_add_epi16(low_odd, _mm512_srli_epi16::<8>(low_bytes));
-        high = _mm512_add_epi16(high, high_bytes);
-        high_odd = _mm512_add_epi16(high_odd, _mm512_srli_epi16::<8>(high_bytes));
+    // SAFETY: passed on.
+    let [low, high] = unsafe { sums_u8(tables, block, 0, end.min(512)) };
+    let (mut low_even, mut low_odd) = (_mm512_and_si512(low, even), _mm512_srli_epi16::<8>(low));
+    let (mut high_even, mut high_odd) = (_mm512_and_si512(high, even), _mm512_srli_epi16::<8>(high));
+    for at in (512..end).step_by(512) {
+        // SAFETY: passed on.
+        let [low, high] = unsafe { sums_u8(tables, block, at, end.min(at + 512)) };
+        low_even = _mm512_add_epi16(low_even, _mm512_and_si512(low, even));
+        low_odd = _mm512_add_epi16(low_odd, _mm512_srli_epi16::<8>(low));
+        high_even = _mm512_add_epi16(high_even, _mm512_and_si512(high, even));
+        high_odd = _mm512_add_epi16(high_odd, _mm512_srli_epi16::<8>(high));
     }
-    let low_even = _mm512_sub_epi16(low, _mm512_slli_epi16::<8>(low_odd));
-    let high_even = _mm512_sub_epi16(high, _mm512_slli_epi16::<8>(high_odd));
     // Each of a, b, c, d holds 8 codes in order, once for each of its four lanes.
     let (a, b) = (_mm512_unpacklo_epi16(low_even, low_odd), _mm512_unpackhi_epi16(low_even, low_odd));
     let (c, d) = (_mm512_unpacklo_epi16(high_even, high_odd), _mm512_unpackhi_epi16(high_even, high_odd));
-    let ordered = fold(fold(a, b), fold(c, d));
-    [
-        _mm512_cvtepu16_epi32(_mm512_castsi512_si256(ordered)),
-        _mm512_cvtepu16_epi32(_mm512_extracti64x4_epi64::<1>(ordered)),
-    ]
+    fold(fold(a, b), fold(c, d))
+}
+
+/// Up to eight rounds: entries of codes 0..16 and of codes 16..32, of bytes `from..to`, added up in bytes.
+///
+/// # Safety
+/// Both may be read up to the next multiple of 64 after `to`.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+unsafe fn sums_u8(tables: *const u8, block: *const u8, from: usize, to: usize) -> [__m512i; 2] {
+    let nibble = _mm512_set1_epi8(15);
+    let (mut low, mut high) = (_mm512_setzero_si512(), _mm512_setzero_si512());
+    let mut at = from;
+    while at < to {
+        // SAFETY: as said.
+        let (codes, table) =
+            unsafe { (_mm512_loadu_si512(block.add(at).cast()), _mm512_loadu_si512(tables.add(at).cast())) };
+        let low_index = _mm512_and_si512(codes, nibble);
+        let high_index = _mm512_and_si512(_mm512_srli_epi16::<4>(codes), nibble);
+        low = _mm512_add_epi8(low, _mm512_shuffle_epi8(table, low_index));
+        high = _mm512_add_epi8(high, _mm512_shuffle_epi8(table, high_index));
+        at += 64;
+    }
+    [low, high]
 }
 
 /// Adds lanes 0 to 1 and 2 to 3: those of `x` become the lower half, those of `y` the upper.
@@ -92,9 +123,9 @@ fn fold(x: __m512i, y: __m512i) -> __m512i {
 pub(in super::super) unsafe fn scan_sums(query: &QueryCodes, block: &[u8], out: &mut [u32; BLOCK]) {
     // SAFETY: passed on; `out` has 32 entries.
     unsafe {
-        let sums = sums(query, block.as_ptr());
-        _mm512_storeu_si512(out.as_mut_ptr().cast(), sums[0]);
-        _mm512_storeu_si512(out.as_mut_ptr().add(16).cast(), sums[1]);
+        let sums = in_order(sums(query, block.as_ptr()));
+        _mm512_storeu_si512(out.as_mut_ptr().cast(), _mm512_cvtps_epi32(sums[0]));
+        _mm512_storeu_si512(out.as_mut_ptr().add(16).cast(), _mm512_cvtps_epi32(sums[1]));
     }
 }
 
@@ -114,11 +145,13 @@ struct Spread {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn spread(query: &QueryCodes, probe: &Probe) -> Spread {
+    let line = &probe.linear;
     Spread {
-        f_min: _mm512_set1_ps(probe.linear.f_min),
-        f_step: _mm512_set1_ps(probe.linear.f_step),
-        k_min: _mm512_set1_ps(probe.linear.k_min + probe.base),
-        k_step: _mm512_set1_ps(probe.linear.k_step),
+        // The offset of the widened words is taken off here: it costs half a step at most.
+        f_min: _mm512_set1_ps(line.f_min - line.f_step * OFFSET),
+        f_step: _mm512_set1_ps(line.f_step),
+        k_min: _mm512_set1_ps((line.k_min + probe.base) - line.k_step * OFFSET),
+        k_step: _mm512_set1_ps(line.k_step),
         slack: _mm512_set1_ps(probe.slack),
         threshold: _mm512_set1_ps(probe.threshold),
         table_step: _mm512_set1_ps(query.table_step),
@@ -126,37 +159,39 @@ fn spread(query: &QueryCodes, probe: &Probe) -> Spread {
     }
 }
 
-/// The estimates of a block and the mask of those that pass.
+/// The estimates of a block, in the order of the two registers, and the mask of those that pass, in the order of
+/// codes.
 ///
 /// # Safety
 /// `block` is a block of the query's dimension.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
 unsafe fn estimate(query: &QueryCodes, block: *const u8, probe: &Spread) -> ([__m512; 2], u32) {
     // SAFETY: the factors lie behind the groups, 64 bytes of each.
-    let (sums, factors) = unsafe { (sums(query, block), block.add(query.dim().div_ceil(4) * 16)) };
-    let mut mask = 0;
-    let mut estimates = [_mm512_setzero_ps(); 2];
-    for (half, estimate) in estimates.iter_mut().enumerate() {
-        // SAFETY: as above; the second half starts 32 bytes on.
-        let (f, k) = unsafe {
-            (_mm256_loadu_si256(factors.add(half * 32).cast()), _mm256_loadu_si256(factors.add(64 + half * 32).cast()))
-        };
-        let f = _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(f));
-        let k = _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(k));
-        let f = _mm512_fmadd_ps(f, probe.f_step, probe.f_min);
-        let k = _mm512_fmadd_ps(k, probe.k_step, probe.k_min);
-        let dot = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sums[half]), probe.table_step, probe.table_base);
-        *estimate = _mm512_fmadd_ps(f, dot, k);
-        let upper = _mm512_fmadd_ps(f, probe.slack, *estimate);
-        mask |= u32::from(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(upper, probe.threshold)) << (half * 16);
-    }
-    (estimates, mask)
+    let (sums, f, k) = unsafe {
+        let factors = block.add(query.dim().div_ceil(4) * 16);
+        let (f, k) = (_mm512_loadu_si512(factors.cast()), _mm512_loadu_si512(factors.add(64).cast()));
+        (sums(query, block), widen(f), widen(k))
+    };
+    let (low, low_passed) = half(sums[0], f[0], k[0], probe);
+    let (high, high_passed) = half(sums[1], f[1], k[1], probe);
+    ([low, high], _pdep_u32(low_passed, 0x0F0F_0F0F) | _pdep_u32(high_passed, 0xF0F0_F0F0))
+}
+
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+fn half(sums: __m512, f: __m512, k: __m512, probe: &Spread) -> (__m512, u32) {
+    let f = _mm512_fmadd_ps(f, probe.f_step, probe.f_min);
+    let k = _mm512_fmadd_ps(k, probe.k_step, probe.k_min);
+    let dot = _mm512_fmadd_ps(sums, probe.table_step, probe.table_base);
+    let estimate = _mm512_fmadd_ps(f, dot, k);
+    let upper = _mm512_fmadd_ps(f, probe.slack, estimate);
+    (estimate, u32::from(_mm512_cmp_ps_mask::<_CMP_GT_OQ>(upper, probe.threshold)))
 }
 
 /// # Safety
 /// `block` is a block of the query's dimension.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,bmi2")]
 pub(in super::super) unsafe fn scan_block(
     query: &QueryCodes,
     block: &[u8],
@@ -166,6 +201,7 @@ pub(in super::super) unsafe fn scan_block(
     // SAFETY: passed on; `out` has 32 entries.
     unsafe {
         let (estimates, mask) = estimate(query, block.as_ptr(), &spread(query, probe));
+        let estimates = in_order(estimates);
         _mm512_storeu_ps(out.as_mut_ptr(), estimates[0]);
         _mm512_storeu_ps(out.as_mut_ptr().add(16), estimates[1]);
         mask
@@ -174,10 +210,11 @@ pub(in super::super) unsafe fn scan_block(
 
 /// # Safety
 /// `blocks` are whole blocks of the query's dimension, and `lanes` lie within them.
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,popcnt,bmi2")]
 pub(in super::super) unsafe fn scan(
     query: &QueryCodes,
     blocks: &[u8],
+    next: &[u8],
     lanes: Range<usize>,
     probe: &Probe,
     out: &mut Survivors,
@@ -185,7 +222,12 @@ pub(in super::super) unsafe fn scan(
     let bytes = block_bytes(query.dim());
     let spread = spread(query, probe);
     let order = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    for at in lanes.start / BLOCK..lanes.end.div_ceil(BLOCK) {
+    let first = lanes.start / BLOCK;
+    for at in first..lanes.end.div_ceil(BLOCK) {
+        // As many lines of what comes next as are used up here, so that fetching hides behind the work.
+        if let Some(next) = next.get((at - first) * bytes..) {
+            fetch(next.as_ptr(), next.len().min(bytes));
+        }
         // SAFETY: block `at` lies within `blocks`.
         let (estimates, mask) = unsafe { estimate(query, blocks.as_ptr().add(at * bytes), &spread) };
         let mask = mask & lane_mask(at, &lanes);
@@ -194,7 +236,7 @@ pub(in super::super) unsafe fn scan(
         }
         out.places.reserve(BLOCK);
         out.estimates.reserve(BLOCK);
-        for (half, estimates) in estimates.into_iter().enumerate() {
+        for (half, estimates) in in_order(estimates).into_iter().enumerate() {
             let mask = (mask >> (half * 16)) as u16;
             let places = _mm512_add_epi32(order, _mm512_set1_epi32((at * BLOCK + half * 16) as i32));
             // SAFETY: 16 more fit each; as many become part of the vectors as passed.
