@@ -61,7 +61,7 @@ class Uploader:
         self.tried = np.full(count, -1, np.int32)
         self.statuses: Counter = Counter()
         self.bad: list[str] = []
-        self.accepted = 0
+        self.accepted = self.reopened = 0
 
     def run(self, until: float) -> "Uploader":
         connection = Connection(self.port, timeout=120)
@@ -94,11 +94,12 @@ class Uploader:
             turn += 1
             if at >= self.count:
                 at = 0
+        self.reopened = connection.reopened
         connection.close()
         return self
 
     def outcome(self):
-        return self.first, self.acknowledged, self.tried, self.statuses, self.accepted, self.bad[:5]
+        return self.first, self.acknowledged, self.tried, self.statuses, self.accepted, self.bad[:5], self.reopened
 
 
 def upload(port: int, connections: int, points: int, seconds: float, blocks, texts, processes: int = 2) -> list:
@@ -242,6 +243,8 @@ def main() -> int:
     for text in sorted(set(bad))[:5]:
         report.row("  another answer", text[:120])
     report.row("searches answered", json.dumps({str(k): v for k, v in seen.statuses.items()}), "200 or 429", not strange)
+    closed = sum(o[6] for o in outcomes) + seen.reopened
+    report.row("kept connections found closed and opened again", f"{closed:,}")
     report.row("accepted, one connection alone", f"{alone:,.0f} points/s")
     ratio = flood_rate / alone if alone else 0.0
     report.row("accepted in the flood", f"{flood_rate:,.0f} points/s, {ratio:.2f}x", ">= 0.5x", ratio >= 0.5, speed=True)

@@ -105,6 +105,8 @@ def files_of(tree: Path) -> Iterator[Path]:
 # --------------------------------------------------------------------------------------------- blocks
 
 FENCE = re.compile(r"^\s*(```|~~~)")
+NO_PROSE = (">>>", "...", "|", "#[", "+--", "===")
+REFERENCE = re.compile(r"^\s*\[[^\]]+\]:\s")  # where a link of the text above leads
 SIGNATURE = re.compile(
     r"^\s*(?:pub(?:\([^)]*\))?\s+)?(?:default\s+|const\s+|async\s+|unsafe\s+|extern\s+\S*\s*)*"
     r"(?:fn|struct|enum|trait|mod|type|const|static|macro_rules!|func|class|def|interface)\s+[^\s({<;=:]+"
@@ -119,7 +121,7 @@ def without_examples(lines: list[str]) -> str:
         if FENCE.match(line):
             fenced = not fenced
             kept.append("")
-        elif fenced or line.startswith("    ") or line.lstrip().startswith((">>>", "...", "|", "[`", "#[", "+--", "===")):
+        elif fenced or line.startswith("    ") or line.lstrip().startswith(NO_PROSE) or REFERENCE.match(line):
             kept.append("")
         else:
             kept.append(line)

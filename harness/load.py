@@ -23,6 +23,7 @@ class Load:
     statuses: Counter = field(default_factory=Counter)
     latencies_ms: np.ndarray = field(default_factory=lambda: np.zeros(0))
     bodies: list = field(default_factory=list)  # (request number, body) where they were asked for
+    reopened: int = 0
 
     @property
     def answered(self) -> int:
@@ -53,7 +54,7 @@ def _one(port, requests, numbers, until, keep, out, timeout):
             time.sleep(0.05)
         times.append((time.perf_counter() - start) * 1e3)
     connection.close()
-    out.append((statuses, times, bodies))
+    out.append((statuses, times, bodies, connection.reopened))
 
 
 def _process(port, requests, dealt, until, keep, pipe, timeout):
@@ -100,7 +101,8 @@ def run(
     load = Load(0.0)
     times: list[float] = []
     for worker, here in workers:
-        for statuses, part, bodies in here.recv():
+        for statuses, part, bodies, reopened in here.recv():
+            load.reopened += reopened
             load.statuses.update(statuses)
             times.extend(part)
             load.bodies.extend(bodies)

@@ -41,6 +41,7 @@ class Connection:
         self.host, self.port, self.timeout = host, port, timeout
         self.socket: socket.socket | None = None
         self.rest = b""
+        self.reopened = 0  # times that a kept connection turned out to be closed
 
     def open(self) -> socket.socket:
         if self.socket is None:
@@ -69,6 +70,7 @@ class Connection:
                 except OSError:
                     if fresh:
                         raise
+                    self.reopened += 1
                     self.close()  # an idle connection that the server had closed: once more on a new one
                     sock = self.open()
                     sock.sendall(raw)

@@ -41,6 +41,12 @@ def test_rust_comments_know_their_item():
     assert text.startswith("Runs the closure") and text.endswith("started to run.") and "42" not in text
 
 
+def test_links_stay_as_text_and_their_targets_go():
+    comment = "/// The hashing algorithm can be replaced on a per-map basis using the\n/// [`with_hasher`] method.\n///\n/// [`with_hasher`]: Self::with_hasher\nfn x() {}"
+    ((_, _, text),) = texts(slash_blocks(comment))
+    assert text == "The hashing algorithm can be replaced on a per-map basis using the with_hasher method."
+
+
 def test_docstrings_know_their_function_and_leave_doctests_out():
     found = texts(python_blocks(PYTHON))
     assert found[0][:2] == (3, "def shorten")
