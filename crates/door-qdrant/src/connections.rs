@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn a_small_budget_still_has_places() {
-        assert_eq!(most(24 << 20) / each(false), 24);
-        assert_eq!(most(96 << 20) / each(false), 99);
+        assert_eq!(most(24 << 20) / each(false), 49);
+        assert_eq!(most(96 << 20) / each(false), 198);
         assert_eq!(most(1 << 20) / each(true), LEAST);
     }
 }

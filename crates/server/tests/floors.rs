@@ -20,8 +20,6 @@ const MAY_READ_FILES: &[(&str, &str)] = &[
 const OPENS_FILES: &[&str] = &[
     "std::fs::",
     "use std::fs",
-    "File::open(",
-    "File::create(",
     "OpenOptions",
     "tokio::fs",
     "rustix::fs::open",

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Vectors of a chunk.
 const CHUNK: usize = 32;
 /// Bytes of a slot besides its vectors: id, payload place, table, and the slack of doubling lists.
-const SLOT_BYTES: usize = 144;
+const SLOT_BYTES: usize = 112;
 /// Bytes of a vector besides its floats.
 const VECTOR_BYTES: usize = 16;
 /// Bytes by which the reservation moves.
@@ -120,19 +120,18 @@ impl Growing {
         Ok(Self { inner: RwLock::new(inner), from: AtomicU64::new(CLEAN) })
     }
 
-    /// Bytes that the points of a batch take here, and one open chunk a column.
+    /// Bytes that the points of a batch take here; an open chunk a column comes on top, once.
     pub(crate) fn bytes_for(batch: &Batch) -> u64 {
-        let columns = batch.columns.iter().map(|column| {
-            (column.present.len() * (column.dim * 4 + VECTOR_BYTES) + CHUNK.min(column.present.len()) * column.dim * 4)
-                as u64
-        });
+        let columns =
+            batch.columns.iter().map(|column| (column.present.len() * (column.dim * 4 + VECTOR_BYTES)) as u64);
         (batch.ids.len() * SLOT_BYTES) as u64 + columns.sum::<u64>()
     }
 
     /// Reserves what points of this many bytes will take; only then may they be logged and inserted.
     pub(crate) fn promise(&self, bytes: u64) -> Result<()> {
         let mut inner = self.inner.write();
-        let wanted = inner.bytes + inner.promised + bytes;
+        let open: usize = inner.columns.values().map(|column| CHUNK * column.dim * 4).sum();
+        let wanted = inner.bytes + inner.promised + bytes + open as u64;
         if wanted > inner.reserved.bytes() {
             inner.reserved.resize(wanted.next_multiple_of(STEP))?;
         }

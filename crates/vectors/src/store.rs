@@ -58,7 +58,10 @@ pub struct Store {
 impl Accounts {
     fn new(parent: &Account, limits: Limits) -> Result<Self> {
         let accounts = Self {
-            growing: parent.child("growing", "points x (144 + vectors x (dim x 4 + 16)), in steps of 64 KiB"),
+            growing: parent.child(
+                "growing",
+                "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
+            ),
             segments: parent.child("segments", "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16"),
             seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
             merge: parent

@@ -64,7 +64,7 @@ struct Part {
 struct Answer {
     done: Done,
     wait: Wait,
-    _memory: Vec<Reservation>,
+    memory: Vec<Reservation>,
 }
 
 pub(crate) struct Writer {
@@ -104,7 +104,7 @@ impl Writer {
     fn handle(&mut self, request: Request) {
         match request {
             Request::Write { collection, write, wait, memory, done } => {
-                let answer = Answer { done, wait, _memory: memory };
+                let answer = Answer { done, wait, memory };
                 if collection.is_dropped() {
                     return (answer.done)(Err(Error::not_found("the collection was deleted")));
                 }
@@ -274,6 +274,7 @@ impl Writer {
                     }
                 };
                 note(&collection, &durable, &applied);
+                drop(batch);
                 if let Some(answer) = answer {
                     answer.give(sequence, applied.clone());
                 }
@@ -283,6 +284,7 @@ impl Writer {
                 let applied =
                     durable.clone().and_then(|()| collection.apply_delete(&self.shared.pages, &ids, position));
                 note(&collection, &durable, &applied);
+                drop(ids);
                 answer.give(sequence, applied.clone());
                 applied
             }
@@ -365,8 +367,11 @@ fn note(collection: &Collection, durable: &Result<()>, applied: &Result<()>) {
 
 impl Answer {
     fn give(self, operation: u64, applied: Result<()>) {
-        let visible = self.wait == Wait::Visible;
-        (self.done)(applied.map(|()| Written { operation, visible }));
+        let Self { done, wait, memory } = self;
+        let visible = wait == Wait::Visible;
+        // Whoever hears the answer may count on the memory of his request.
+        drop(memory);
+        done(applied.map(|()| Written { operation, visible }));
     }
 }
 
