@@ -25,7 +25,7 @@ mod walk;
 mod window;
 
 pub use files::FILE_BYTES;
-pub use log::Log;
+pub use log::{Log, OPEN_BYTES};
 pub use reader::{LogReader, Record};
 pub use repair::{Damage, RepairReport, repair};
 

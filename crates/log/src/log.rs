@@ -31,6 +31,9 @@ use std::sync::Arc;
 /// The commit buffer; a longer commit takes several writes, and still one sync.
 const BUFFER: usize = 512 << 10;
 
+/// What an open log holds in memory; opening takes a quarter of a MiB more, and what the longest record needs.
+pub const OPEN_BYTES: u64 = BUFFER as u64;
+
 /// Bytes at a time of the file's end that a start writes again.
 const SETTLE: usize = 64 << 10;
 
@@ -101,6 +104,9 @@ impl Log {
     }
 
     /// Files made from now on have this many bytes, or what the record that they are made for needs.
+    ///
+    /// On disk are at most the bytes that are still needed and two files more: the first one is removed only
+    /// as a whole, and the last one is reserved ahead. A new file costs three syncs.
     pub fn set_file_bytes(&mut self, bytes: u64) {
         self.file_bytes = bytes.max(FILE_BYTES_MIN).next_multiple_of(ALIGN as u64);
     }
@@ -303,9 +309,6 @@ fn recover(
     let position = files[end.file].start + end.offset;
     if end.offset < FILE_HEADER {
         // A crash came while the file was made, so the one before it ends the log.
-        if end.file == 0 && from > 0 {
-            return Err(files[0].corrupt(0, "its header is gone; `ramekin check --repair` starts it anew"));
-        }
         let path = files[end.file].file.path().to_owned();
         files.truncate(end.file);
         disk.rename(&path, None)?;

@@ -9,7 +9,7 @@
 
 use crate::files::{self, Failed, LogFile};
 use crate::format::{FILE_HEADER, Kind};
-use crate::walk::{scan, walk};
+use crate::walk::{End, scan, walk};
 use crate::window::Window;
 use crate::{Position, files::FILE_BYTES_MIN};
 use ramekin_base::{Error, Result, Size};
@@ -82,36 +82,59 @@ pub fn repair(
     let how = if dry_run { Open::Read } else { Open::Write };
     let files: Vec<_> =
         starts.into_iter().map(|start| LogFile::open(disk, folder, start, how)).collect::<Result<_>>()?;
-    let mut report = examine(disk, folder, account, &files, from)?;
+    if files.is_empty() {
+        return restart(disk, folder, account, from, dry_run);
+    }
+    let end = walk(disk, account, &files, from..Position::MAX, &mut |_, _| Ok(()))?;
+    let keep = Keep::of(&files, &end, from);
+    let mut report = examine(disk, account, &files, &end, keep.files)?;
     if !dry_run && report.damage.is_some() {
-        cut(disk, folder, account, &files, from, report.end)?;
+        cut(disk, folder, account, &files, from, &keep)?;
         report.repaired = true;
     }
     Ok(report)
 }
 
-fn examine(
-    disk: &dyn Disk,
-    folder: &Path,
-    account: &Account,
-    files: &[Arc<LogFile>],
-    from: Position,
-) -> Result<RepairReport> {
-    if files.is_empty() {
-        let why = format!("the log is missing, but the manifest names position {from} of it");
-        let damage = Damage { file: folder.to_owned(), offset: 0, why, lost_records: 0, lost_bytes: 0, lost_files: 0 };
-        return Ok(RepairReport { records: 0, end: from, torn: false, damage: Some(damage), repaired: false });
+/// What a cut keeps.
+struct Keep {
+    /// So many files, the oldest first.
+    files: usize,
+    /// The end of the last one of them, if it holds anything from where the log is read.
+    end: Option<u64>,
+}
+
+impl Keep {
+    fn of(files: &[Arc<LogFile>], end: &End, from: Position) -> Self {
+        let bad = &files[end.file];
+        match end.file.checked_sub(1).map(|index| &files[index]) {
+            _ if end.offset >= FILE_HEADER && bad.start + end.offset >= from => {
+                Self { files: end.file + 1, end: Some(end.offset) }
+            }
+            // Without its header a file goes whole; the one before it was read to its end.
+            Some(before) if end.offset < FILE_HEADER && bad.start > from => {
+                Self { files: end.file, end: Some(bad.start - before.start) }
+            }
+            _ => Self { files: end.file, end: None },
+        }
     }
-    let end = walk(disk, account, files, from..Position::MAX, &mut |_, _| Ok(()))?;
+}
+
+/// There is no file at all.
+fn restart(disk: &dyn Disk, folder: &Path, account: &Account, from: Position, dry_run: bool) -> Result<RepairReport> {
+    let why = format!("the log is missing, but the manifest names position {from} of it");
+    let damage = Damage { file: folder.to_owned(), offset: 0, why, lost_records: 0, lost_bytes: 0, lost_files: 0 };
+    if !dry_run {
+        cut(disk, folder, account, &[], from, &Keep { files: 0, end: None })?;
+    }
+    Ok(RepairReport { records: 0, end: from, torn: false, damage: Some(damage), repaired: !dry_run })
+}
+
+fn examine(disk: &dyn Disk, account: &Account, files: &[Arc<LogFile>], end: &End, kept: usize) -> Result<RepairReport> {
     let bad = &files[end.file];
-    let mut report = RepairReport {
-        records: end.records,
-        end: (bad.start + end.offset).max(from),
-        torn: end.torn,
-        damage: None,
-        repaired: false,
-    };
-    if let Some(why) = end.damage {
+    let position = bad.start + end.offset;
+    let mut report =
+        RepairReport { records: end.records, end: position, torn: end.torn, damage: None, repaired: false };
+    if let Some(why) = end.damage.clone() {
         let (mut lost_records, mut lost_bytes) = (0, 0);
         let mut window = Window::new(disk, account)?;
         for (index, file) in files.iter().enumerate().skip(end.file) {
@@ -124,42 +147,37 @@ fn examine(
                 true
             })?;
         }
-        // Of the file of the damage what stands before it is kept, if anything does.
-        let kept = end.file + usize::from(end.offset >= FILE_HEADER);
-        let lost_files = files.len() - kept;
         let file = bad.file.path().to_owned();
+        let lost_files = files.len() - kept;
         report.damage = Some(Damage { file, offset: end.offset, why, lost_records, lost_bytes, lost_files });
     }
     Ok(report)
 }
 
-/// Removes everything from position `at` on, the newest first, so that a crash leaves a log that can be cut again.
+/// Removes what is not kept, the newest first, so that a crash leaves a log that can be cut again.
 fn cut(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
     files: &[Arc<LogFile>],
     from: Position,
-    at: Position,
+    keep: &Keep,
 ) -> Result<()> {
-    // A file whose header goes, goes whole; a position that it does not reach belongs to a new one.
-    let reaches = |file: &Arc<LogFile>| file.start + FILE_HEADER <= at && at <= file.start + file.len();
-    let kept = files.iter().rposition(reaches);
-    for file in files.iter().skip(kept.map_or(0, |index| index + 1)).rev() {
+    for file in files[keep.files..].iter().rev() {
         disk.rename(file.file.path(), None)?;
         disk.sync(Sync::Folder(folder))?;
     }
-    match kept {
-        Some(index) => wipe(disk, account, &files[index], at - files[index].start)?,
-        None => {
+    match (keep.end, files[..keep.files].last()) {
+        (Some(end), Some(last)) => wipe(disk, account, last, end),
+        // Nothing is left to go on from: the log begins anew where the manifest says.
+        _ => {
             let mut buffer = Aligned::new(account, FILE_HEADER as usize)?;
             match files::create(disk, folder, from, FILE_BYTES_MIN, &mut buffer) {
-                Ok(_) => {}
-                Err(Failed::Clean(error) | Failed::Unknown(error)) => return Err(error),
+                Ok(_) => Ok(()),
+                Err(Failed::Clean(error) | Failed::Unknown(error)) => Err(error),
             }
         }
     }
-    Ok(())
 }
 
 /// Zeros from `offset` to the end of its block, and ends the file there.

@@ -77,6 +77,8 @@ pub(crate) fn walk(
             Why::Limit if last => (None, false),
             Why::Limit => continue,
             Why::Missing(why) => (Some(why), false),
+            // A crash while a file is made leaves the one before it, if there ever was one.
+            Why::Bad(why) if last && index == 0 && from > 0 && offset < FILE_HEADER => (Some(why), false),
             Why::Bad(why) if last => match judge(&mut window, file, offset)? {
                 Verdict::End => (None, false),
                 Verdict::Torn => (None, true),

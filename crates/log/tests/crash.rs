@@ -2,8 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use ramekin_base::{Kind, Result, Rng};
-use ramekin_disk::Disk;
 use ramekin_disk::sim::{Counts, Faults, SimDisk, Trigger};
+use ramekin_disk::{Aligned, Disk, Open, ReadOp};
 use ramekin_log::{Log, Position, repair};
 use ramekin_memory::Budget;
 use std::path::Path;
@@ -259,4 +259,77 @@ fn a_flipped_bit_is_never_served() {
         }
     }
     assert!(refused > 10 && opened > 10, "{refused} refused, {opened} opened");
+}
+
+/// Sectors lost, mixed up and overwritten, files cut, lengthened, lost and renamed: what is served is always what
+/// was written, in order and from the start, or the log is refused and a repair makes it so.
+#[test]
+fn no_damage_makes_the_log_serve_what_was_not_written() {
+    let (mut refused, mut whole, mut shorter) = (0, 0, 0);
+    for seed in 0..400 {
+        let mut rng = Rng::new(seed);
+        let disk = Arc::new(SimDisk::new(seed, Faults::default()));
+        let mut client = Client::default();
+        client.run(&disk, &mut rng, 50).unwrap();
+        if rng.chance(0.5) {
+            client.run(&disk, &mut rng, 20).unwrap();
+        }
+        for _ in 0..1 + rng.below(2) {
+            damage(&disk, &mut rng);
+        }
+        let all: Records = client.acknowledged.drain(..).chain(client.in_flight.drain(..)).collect();
+        let found = match open(&disk, client.from) {
+            Ok((_, found)) => found,
+            Err(error) => {
+                assert_eq!(error.kind(), Kind::Corrupt, "seed {seed}: {error}");
+                refused += 1;
+                let account = Budget::new(16 << 20).root();
+                let report = repair(&*disk, Path::new(FOLDER), &account, client.from, false).unwrap();
+                assert!(report.repaired, "seed {seed}: {report}");
+                let again = repair(&*disk, Path::new(FOLDER), &account, client.from, true).unwrap();
+                assert!(again.damage.is_none(), "seed {seed}: {report}, and then {again}");
+                open(&disk, client.from).unwrap().1
+            }
+        };
+        assert!(found[..] == all[..found.len()], "seed {seed}");
+        *(if found.len() == all.len() { &mut whole } else { &mut shorter }) += 1;
+        // It goes on from there.
+        client.acknowledged = found;
+        client.run(&disk, &mut rng, 20).unwrap();
+        client.run(&Arc::new(disk.crash()), &mut rng, 5).unwrap();
+    }
+    assert!(refused > 40 && whole > 40 && shorter > 40, "{refused} refused, {whole} whole, {shorter} shorter");
+}
+
+fn damage(disk: &Arc<SimDisk>, rng: &mut Rng) {
+    let folder = Path::new(FOLDER);
+    let files = disk.list(folder).unwrap();
+    if files.is_empty() {
+        return;
+    }
+    let pick = |rng: &mut Rng| folder.join(&files[rng.below(files.len() as u64) as usize].name);
+    let (path, other) = (pick(rng), pick(rng));
+    let Ok(file) = disk.open(&path, Open::Write) else { return };
+    let bytes = disk.len(&file).unwrap();
+    let sectors = bytes / 512;
+    // Most of a file is reserved space, so look near its start.
+    let sector = |rng: &mut Rng| rng.below(sectors.clamp(1, 40)) * 512;
+    let mut buffer = Aligned::new(&Budget::new(1 << 20).root(), 512).unwrap();
+    match rng.below(8) {
+        0 => disk.set_len(&file, rng.below(bytes + 1)).unwrap(),
+        1 => disk.set_len(&file, bytes + rng.below(9000)).unwrap(),
+        2 => disk.rename(&path, None).unwrap(),
+        3 if path != other => disk.rename(&path, Some(&other)).unwrap(),
+        _ if sectors == 0 => {}
+        4 => disk.write(&file, sector(rng), &buffer).unwrap(),
+        5 => {
+            buffer.iter_mut().for_each(|byte| *byte = rng.next_u64() as u8);
+            disk.write(&file, sector(rng), &buffer).unwrap();
+        }
+        _ => {
+            let at = sector(rng).min((sectors - 1) * 512);
+            disk.read(&mut [ReadOp { file: &file, at, buf: &mut buffer }]).unwrap();
+            disk.write(&file, sector(rng), &buffer).unwrap();
+        }
+    }
 }
