@@ -16,9 +16,9 @@ import qdrant_edge as edge
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import client, dataset, light  # noqa: E402
+from bench import client, dataset  # noqa: E402
 from bench.report import Report, spread  # noqa: E402
-from harness import exact  # noqa: E402
+from harness import exact, light  # noqa: E402
 from harness.rest import Connection, wait_green  # noqa: E402
 from harness.server import Server  # noqa: E402
 

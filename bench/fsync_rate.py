@@ -20,8 +20,9 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from bench import client, dataset, light, make_synthetic  # noqa: E402
+from bench import client, dataset, make_synthetic  # noqa: E402
 from bench.report import Report, spread  # noqa: E402
+from harness import light  # noqa: E402
 from harness.rest import points_body, request_bytes  # noqa: E402
 from harness.server import Server, free_port  # noqa: E402
 

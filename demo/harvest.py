@@ -265,7 +265,7 @@ SENTENCE = re.compile(r"(?<=[.!?:;])\s+(?=[\"'(`A-Z])")
 LICENCE = ("copyright", "licens", "licence", "spdx", "warrant", "redistribut", "all rights reserved")
 WORD = re.compile(r"[A-Za-z]{2,}")
 NO_LETTER = re.compile(r"[^A-Za-z ]+")
-MARKS = re.compile(r"\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|[`*_]{1,3}(?=\w)|(?<=\w)[`*_]{1,3}")
+MARKS = re.compile(r"\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])?|(?<!\w)[*_]{1,3}(?=\w)|(?<=\w)[*_]{1,3}(?!\w)")
 
 
 def looks_like_prose(text: str) -> bool:
@@ -281,7 +281,7 @@ def sentences_of(block: Block) -> Iterator[tuple[int, str, int]]:
     for paragraph in PARAGRAPH.split(block.text):
         line = block.line + block.text.count("\n", 0, max(0, at))
         at = block.text.find(paragraph, at) + len(paragraph)
-        flat = " ".join(MARKS.sub(lambda m: m.group(1) or "", paragraph).split()).lstrip("#-*+ ")
+        flat = " ".join(MARKS.sub(lambda m: m.group(1) or "", paragraph.replace("`", "")).split()).lstrip("#-*+ ")
         if len(flat) < 12 or not looks_like_prose(flat):
             yield line, "", 0
             continue

@@ -28,7 +28,7 @@ from demo import picture  # noqa: E402
 from demo.embed import Embedder  # noqa: E402
 from demo.harvest import Snippet, cargo_registry, harvest, python_sources  # noqa: E402
 from demo.progress import Progress, seconds  # noqa: E402
-from harness import exact, load  # noqa: E402
+from harness import exact, light, load  # noqa: E402
 from harness.rest import Connection, request_bytes  # noqa: E402
 from harness.rest import wait_green as wait_green_of  # noqa: E402
 from harness.server import Server, binary, mib  # noqa: E402
@@ -180,11 +180,11 @@ def measure(server: Server, paths: Paths) -> None:
     print(f"  recall@10 against exact search in numpy        {exact.recall(found, truth):.4f}")
     print(f"  recall@10 against exact search by the server   {exact.recall(found[:100], by_server):.4f}  (params.exact, 100)")
     for connections in (1, 8):
-        result = load.run(server.port, plain, connections, seconds=4)
+        seen = light.run(paths.root, server.port, plain, connections, 4)
         label = f"{connections} connection{'s' if connections > 1 else ''}"
-        print(f"  {label:<14} {result.per_second:8,.0f} queries/s   p50 {result.percentile(50):.2f} ms, p99 {result.percentile(99):.2f} ms")
-    empty = load.run(server.port, [request_bytes("GET", "/livez")], 8, seconds=2)
-    print(f"  for scale      {empty.per_second:8,.0f} empty requests/s is what the load generator reaches (GET /livez)")
+        print(f"  {label:<14} {seen['per_second']:8,.0f} queries/s   p50 {seen['p50_ms']:.2f} ms, p99 {seen['p99_ms']:.2f} ms")
+    empty = light.run(paths.root, server.port, [request_bytes("GET", "/livez")], 8, 2)
+    print(f"  for scale      {empty['per_second']:8,.0f} empty requests/s over 8 connections (GET /livez)")
 
 
 def show_memory(server: Server) -> None:
