@@ -57,9 +57,9 @@ impl Curve {
     pub fn at(&self, recall: f32, k: usize) -> Setting {
         let step = self.step(recall);
         // Measured for 10 and for 100, and between them along the power of k that joins them. Fewer than 10 are found
-        // as ten are. Beyond 100, where points of other heaps may be next, nearly as k grows.
+        // as ten are. Beyond 100, where points of other heaps come next, as k grows.
         let tens = (k.clamp(NEAREST, 100) as f32 / NEAREST as f32).log10();
-        let beyond = (k.max(100) as f32 / 100.0).powf(0.8);
+        let beyond = k.max(100) as f32 / 100.0;
         let probes = step.probes * (step.probes_hundred / step.probes.max(1.0)).max(1.0).powf(tens) * beyond;
         // Candidates past the k that are wanted make up for the codes' error near the k-th: as many vectors as lie
         // there, which grow as k does.

@@ -1,4 +1,20 @@
 //! Floor 5: the cluster index of one vector name of one segment.
+//!
+//! ```text
+//!   Source ──► build ─┬─ sample ──► train ──► centroids                      sample, train, tiles, compact
+//!                     ├─ assign ──► parts on disk, by cluster                parts, spool
+//!                     └─ encode ──► codes of 1, 3 and 6 bits, vectors        encode, trial (the recall curve)
+//!                            │
+//!                            ▼  sections of a page file                      layout, meta
+//!   Index ─► search ─┬─ coarse    which lists are near                       coarse
+//!                    ├─ scan      1-bit codes by their bound, then wider     scan
+//!                    └─ rescore   the best by their originals                rescore
+//!         ─► exact, vectors, stream, check
+//! ```
+//!
+//! A query reads runs of neighbouring bytes at every step, so the same index serves from memory and from disk, and
+//! whichever sections are resident are used as they are. Nothing here knows points, payloads or deletes: a filter
+//! is asked by row.
 
 mod buffer;
 mod build;

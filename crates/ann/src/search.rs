@@ -154,9 +154,9 @@ impl Index {
             (None, recall) => aim(recall.unwrap_or(self.meta.recall)),
         };
         let mut setting = self.meta.curve.at(recall, k);
-        // Where k is large against a list, its nearest fill whole lists, and as many again hold the strays.
+        // Where k is large against a list, the nearest fill whole lists, and twice as many again hold the strays.
         let lists_of_k = k as u64 * self.shape.lists as u64 / self.shape.rows as u64;
-        setting.probes = setting.probes.max(lists_of_k as usize * 2);
+        setting.probes = setting.probes.max(lists_of_k as usize * 3);
         if let Some(probes) = params.probes {
             setting.probes = probes.max(1);
         }

@@ -25,12 +25,15 @@ pub const NOT_BUILT: &[&str] = &["plan", "lab"];
 pub fn command() -> Command {
     let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON instead of a table");
     let mut command = Command::new("ramekin")
+        // A flag that stands there twice: the later one holds, so that scripts can add to a default.
+        .args_override_self(true)
         .about("A vector server that lives inside the memory you give it")
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true)
         .subcommand(
             Command::new("serve")
+                .args_override_self(true)
                 .about("Run the server")
                 .args(settings::arguments())
                 .after_help(format!("{OPTIONS_INTRO}\nExit codes:\n{}", crate::exit::Plain)),

@@ -74,8 +74,10 @@ impl Failure {
 }
 
 /// The table as documentation.
+#[cfg(test)]
 pub struct Markdown;
 
+#[cfg(test)]
 impl fmt::Display for Markdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| code | |\n|---|---|")?;

@@ -251,8 +251,10 @@ fn edits(a: &str, b: &str) -> usize {
 }
 
 /// The table as a page of documentation.
+#[cfg(test)]
 pub struct Markdown;
 
+#[cfg(test)]
 impl fmt::Display for Markdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "| flag | environment | in the file | default | |\n|---|---|---|---|---|")?;

@@ -17,15 +17,8 @@ const MAY_READ_FILES: &[(&str, &str)] = &[
 ];
 
 /// What opens, makes or removes files.
-const OPENS_FILES: &[&str] = &[
-    "std::fs::",
-    "use std::fs",
-    "OpenOptions",
-    "tokio::fs",
-    "rustix::fs::open",
-    "libc::open",
-    "read_to_string(",
-];
+const OPENS_FILES: &[&str] =
+    &["std::fs::", "use std::fs", "OpenOptions", "tokio::fs", "rustix::fs::open", "libc::open", "read_to_string("];
 
 /// Queues without a bound.
 const UNBOUNDED: &[&str] = &["mpsc::channel()", "unbounded_channel", "unbounded()", "SegQueue", "mpsc::channel::<"];
