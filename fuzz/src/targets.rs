@@ -5,7 +5,12 @@
 //!   bytes ──► target ──► Ok or Err, never a panic          any.rs: libFuzzer      replay.rs: corpus + mutation, stable Rust
 //! ```
 
-use ramekin_base::{PointId, Size};
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Kind, PointId, Result, Size};
+use ramekin_door_qdrant::decode;
+use ramekin_log::format::{self as log_format, Header, RECORD_HEADER};
+use ramekin_pages::format as page_format;
+use ramekin_storage::manifest as manifest_format;
 
 /// A decoder under test.
 #[derive(Clone, Copy)]
@@ -52,4 +57,113 @@ fn point_id(bytes: &[u8]) {
     {
         assert_eq!(id.to_key(), *key);
     }
+}
+
+/// Headers of log files and of records, as they stand, and with their checksums made right.
+fn log(bytes: &[u8]) {
+    if let Err(error) = log_format::decode_file_header(bytes) {
+        assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported));
+    }
+    let position = bytes.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first));
+    for at in [0, position] {
+        if let Some(header) = Header::decode(bytes, at) {
+            assert_eq!(header.encode(at)[..], bytes[..RECORD_HEADER], "a header comes back");
+            assert!(header.next(0) > header.len as u64);
+            let body = &bytes[RECORD_HEADER..];
+            header.holds(&body[..header.len.min(body.len())]);
+        }
+    }
+    // A header whose checksum is right, whatever its fields say.
+    if bytes.len() >= 20 {
+        let len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize;
+        let durable = u64::from_le_bytes([0, 0, 0, 0, bytes[12], bytes[13], bytes[14], bytes[15]]);
+        let made = if bytes[16] & 1 == 0 { Header::pad(len, durable) } else { Header { len, ..Header::record(bytes, durable) } };
+        if let Some(read) = Header::decode(&made.encode(position), position) {
+            assert_eq!(read, made);
+        }
+    }
+    let offset = position >> 1;
+    let placed = log_format::place(offset);
+    assert!(placed >= offset && placed - offset < RECORD_HEADER as u64);
+}
+
+/// The store's own records, as they stand in the log.
+fn operation(bytes: &[u8]) {
+    if let Err(error) = ramekin_vectors::check_record(bytes) {
+        assert_eq!(error.kind(), Kind::Corrupt);
+    }
+}
+
+/// Footer and directory of a page file, as they stand, and with their checksums made right.
+fn page_file(bytes: &[u8]) {
+    _ = page_format::decode_footer(bytes, bytes.len() as u64);
+    let (first, rest) = bytes.split_at(bytes.len().min(64));
+    let mut page = [0; PAGE];
+    page[..first.len()].copy_from_slice(first);
+    let end = PAGE - 4;
+    let crc = crc32c::crc32c(&page[..end]);
+    page[end..].copy_from_slice(&crc.to_le_bytes());
+    // The right length of the file, so that the directory is reached, then a wrong one.
+    let pages = page_format::decode_footer(&page, 0).err().and_then(|error| {
+        let tail = error.message().rsplit_once("speaks of ")?.1;
+        tail.split(';').next()?.parse::<u64>().ok()
+    });
+    let Some(Ok(mut footer)) = pages.map(|bytes| page_format::decode_footer(&page, bytes)) else { return };
+    assert_eq!(page_format::decode_footer(&page_format::encode_footer(&footer), footer.file_pages() * PAGE as u64).ok(), Some(footer));
+    let mut directory = rest.to_vec();
+    directory.resize(rest.len().next_multiple_of(PAGE), 0);
+    footer.directory_crc = crc32c::crc32c(&directory);
+    if let Ok((entries, meta)) = page_format::decode_directory(&footer, &directory) {
+        let again = page_format::encode_directory(&entries, meta);
+        assert_eq!(again[..], directory[..again.len()], "a directory comes back");
+    }
+}
+
+/// The manifest, as it stands, and with a first line that fits its JSON.
+fn manifest(bytes: &[u8]) {
+    check_manifest(manifest_format::decode(bytes));
+    let mut whole = format!("RAMEKIN-MANIFEST 001 {:012} ", bytes.len()).into_bytes();
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&whole), bytes);
+    whole.extend_from_slice(format!("{crc:08x}\n").as_bytes());
+    whole.extend_from_slice(bytes);
+    check_manifest(manifest_format::decode(&whole));
+}
+
+fn check_manifest(decoded: Result<manifest_format::Manifest>) {
+    match decoded {
+        Ok(manifest) => {
+            let again = manifest_format::encode(&manifest).and_then(|bytes| manifest_format::decode(&bytes));
+            assert!(again.is_ok_and(|again| again == manifest), "a manifest comes back");
+        }
+        Err(error) => assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
+    }
+}
+
+/// Every body that the REST door reads.
+fn bodies(bytes: &[u8]) {
+    fn check<T>(decoded: Result<T>) {
+        if let Err(error) = decoded {
+            assert!(!error.message().is_empty());
+            assert_ne!(error.kind(), Kind::Bug, "{error}");
+        }
+    }
+    check(decode::upsert(bytes));
+    check(decode::update_vectors(bytes));
+    check(decode::delete(bytes));
+    check(decode::delete_vectors(bytes));
+    check(decode::set_payload(bytes));
+    check(decode::overwrite_payload(bytes));
+    check(decode::delete_payload(bytes));
+    check(decode::clear_payload(bytes));
+    check(decode::retrieve(bytes));
+    check(decode::query(bytes));
+    check(decode::query_batch(bytes));
+    check(decode::search(bytes));
+    check(decode::search_batch(bytes));
+    check(decode::scroll(bytes));
+    check(decode::count(bytes));
+    check(decode::create_collection(bytes));
+    check(decode::change_collection(bytes));
+    check(decode::change_aliases(bytes));
+    check(decode::memory(bytes));
 }

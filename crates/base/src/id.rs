@@ -72,13 +72,8 @@ mod tests {
 
     #[test]
     fn keys_sort_as_ids_and_come_back() {
-        let mut ids = vec![
-            PointId::Uuid(7),
-            PointId::Num(300),
-            PointId::Num(2),
-            PointId::Uuid(u128::MAX),
-            PointId::Num(u64::MAX),
-        ];
+        let mut ids =
+            [PointId::Uuid(7), PointId::Num(300), PointId::Num(2), PointId::Uuid(u128::MAX), PointId::Num(u64::MAX)];
         ids.sort();
         let keys: Vec<_> = ids.iter().map(|id| id.to_key()).collect();
         assert!(keys.is_sorted());

@@ -17,6 +17,7 @@ use crate::errors::{Outcome, Refusal};
 use crate::host::Host;
 use crate::keys::Keys;
 use crate::limits;
+use crate::pace::Pace;
 use crate::routes::{self, Route};
 use axum::Router;
 use axum::extract::Request;
@@ -46,6 +47,7 @@ pub struct Shared {
     pub connections: Account,
     pub routes: &'static [Route],
     pub counters: Counters,
+    pub pace: Pace,
     /// When the door was opened; only shown to people.
     pub opened: SystemTime,
     /// One change of a collection's configuration at a time: it reads, lays over and writes.
@@ -71,6 +73,7 @@ impl Door {
             connections,
             routes: routes::ROUTES,
             counters,
+            pace: Pace::new(),
             opened: SystemTime::now(),
             change: parking_lot::Mutex::default(),
         };
@@ -164,12 +167,14 @@ impl Shared {
         started: Duration,
         work: impl Fn(&Store, &mut Text) -> Result<()> + Send + Sync + 'static,
     ) -> Outcome<Answer> {
-        let answer = self.run(until, move |shared| {
-            let mut text = Text::answer(shared.answers.clone())?;
-            work(&shared.host.store, &mut text)?;
-            text.finish(shared.now().saturating_sub(started))
-        });
-        Ok(answer.await?)
+        Ok(self.run(until, move |shared| shared.answer(started, &work)).await?)
+    }
+
+    /// Writes an answer here and now.
+    pub fn answer(&self, started: Duration, work: impl Fn(&Store, &mut Text) -> Result<()>) -> Result<Answer> {
+        let mut text = Text::answer(self.answers.clone())?;
+        work(&self.host.store, &mut text)?;
+        text.finish(self.now().saturating_sub(started))
     }
 }
 

@@ -1,5 +1,7 @@
 //! No bytes, however strange, do more to a decoder than be refused.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
+
 use proptest::prelude::*;
 use ramekin_base::{Kind, Result};
 use ramekin_door_qdrant::decode;

@@ -1,5 +1,7 @@
 //! The whole door in one process: requests in, answers out, over a real store.
 
+#![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
+
 mod host;
 
 use axum::body::{Body, to_bytes};

@@ -149,7 +149,7 @@ mod tests {
         let done = Arc::new(AtomicUsize::new(0));
         for _ in 0..QUEUE_MAX {
             let done = done.clone();
-            readers.run(move || drop(done.fetch_add(1, Ordering::SeqCst))).unwrap();
+            readers.run(move || _ = done.fetch_add(1, Ordering::SeqCst)).unwrap();
         }
         assert_eq!(readers.run(|| {}).unwrap_err().kind(), Kind::Busy);
         assert_eq!(readers.waiting(), QUEUE_MAX);

@@ -10,6 +10,7 @@
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::Engine;
 use std::collections::BTreeMap;
+#[cfg(test)]
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -334,6 +335,7 @@ mod tests {
         assert_eq!(mistyped_variables(names.into_iter()), [meant]);
     }
 
+    #[allow(clippy::disallowed_methods, reason = "a page of the repository, not data")]
     #[test]
     fn the_page_in_docs_is_this_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");

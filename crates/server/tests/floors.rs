@@ -7,6 +7,12 @@
 //!
 //! The checks read text, not syntax. They are meant to catch what slips in, not who wants to cheat.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may panic in its helpers, and reads the tree"
+)]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

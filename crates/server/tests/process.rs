@@ -2,6 +2,12 @@
 //!
 //! Each test starts the real process on a folder and a port of its own.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may panic in its helpers, and reads the tree"
+)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;

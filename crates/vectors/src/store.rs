@@ -372,6 +372,8 @@ fn replay(shared: &Arc<Shared>, log_from: Position, meta_from: Position) -> Resu
         }
     })?;
     shared.applied.store(log.end(), Ordering::SeqCst);
+    // A file goes as a whole, so files are small against what the log may pin.
+    log.set_file_bytes(shared.limits().growing_bytes / 2);
     log.trim(log_from)?;
     Ok(log)
 }

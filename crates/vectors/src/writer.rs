@@ -71,14 +71,12 @@ pub(crate) struct Writer {
     shared: Arc<Shared>,
     log: Log,
     pending: Vec<Pending>,
-    pending_from: Position,
     record: Vec<u8>,
 }
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, log: Log) -> Self {
-        let pending_from = log.end();
-        Self { shared, log, pending: Vec::new(), pending_from, record: Vec::new() }
+        Self { shared, log, pending: Vec::new(), record: Vec::new() }
     }
 
     /// Takes what waits in the queue and sees it through. False: the store is closing and the queue is empty.
@@ -89,7 +87,7 @@ impl Writer {
         let mut next = Some(first);
         while let Some(request) = next {
             self.handle(request);
-            let full = self.log.end() - self.pending_from > GROUP_BYTES;
+            let full = self.log.uncommitted_bytes() > GROUP_BYTES;
             next = if full { None } else { self.shared.queue.take(false) };
         }
         self.flush();
@@ -235,7 +233,6 @@ impl Writer {
         let end = self.log.commit()?;
         self.shared.apply_meta(&op, position, end)?;
         self.shared.applied.store(end, Ordering::SeqCst);
-        self.pending_from = end;
         Ok(true)
     }
 
@@ -257,7 +254,6 @@ impl Writer {
         }
         if let Ok(end) = committed {
             self.shared.applied.store(end, Ordering::SeqCst);
-            self.pending_from = end;
         }
         outcome
     }
