@@ -130,11 +130,12 @@ def test_nesting_without_end(rest, collection):
 @pytest.mark.parametrize("raw", [b"\x00" * 100, b"GET\r\n\r\n", b"PUT / HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5_000 + b"\r\n"])
 def test_bytes_that_are_no_http(server, raw):
     with socket.create_connection(("127.0.0.1", server.port), 10) as sock:
-        sock.sendall(raw)
-        sock.shutdown(socket.SHUT_WR)
         try:
+            # The server may refuse and hang up before all of it was sent.
+            sock.sendall(raw)
+            sock.shutdown(socket.SHUT_WR)
             first = sock.recv(4096)
-        except ConnectionResetError:
+        except OSError:
             first = b""
     assert not first or first.startswith(b"HTTP/1.1 4")
     assert Connection(server.port).get("/healthz").status == 200
