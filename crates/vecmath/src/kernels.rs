@@ -60,6 +60,8 @@ pub(crate) struct Kernels {
     pub query_tables: unsafe fn(&[f32], f32, &mut [u8]),
     /// Sums of int8 times level of the codes that start at these bytes.
     pub dots: unsafe fn(&QueryCodes, Width, codes: &[u8], starts: &[usize], sums: &mut [i32]),
+    /// The same of one code.
+    pub dot_code: unsafe fn(&QueryCodes, Width, code: &[u8]) -> i32,
     pub scan_sums: unsafe fn(&QueryCodes, block: &[u8], sums: &mut [u32; BLOCK]),
     pub scan_block: unsafe fn(&QueryCodes, block: &[u8], &Probe, estimates: &mut [f32; BLOCK]) -> u32,
     /// Scans blocks while the lines of `next` are fetched.

@@ -24,9 +24,9 @@ const BATCH: usize = 64;
 pub struct QueryCodes {
     dim: usize,
     pub(crate) bytes: Vec<i8>,
-    /// For planes of 4, 2 and 1 bits, from these places on; see [`arrange`].
-    planes: Vec<i8>,
-    plane_starts: [usize; 3],
+    /// For planes of 4, 2 and 1 bits; see [`arrange`].
+    arranged: Vec<i8>,
+    planes: [Plane; 3],
     scale: f32,
     sum: i32,
     /// 16 entries for each 4 dimensions; filled up with groups of zeros to a multiple of 4 groups.
@@ -41,12 +41,12 @@ impl QueryCodes {
     pub fn new(dim: usize) -> Self {
         assert!(dim > 0, "a query of no dimensions");
         let groups = dim.div_ceil(4).next_multiple_of(4);
-        let (plane_starts, planes) = plane_starts(dim);
+        let (planes, arranged) = planes(dim);
         Self {
             dim,
             bytes: vec![0; dim + PAD],
-            planes: vec![0; planes],
-            plane_starts,
+            arranged: vec![0; arranged],
+            planes,
             scale: 0.0,
             sum: 0,
             tables: vec![0; groups * 16],
@@ -57,7 +57,7 @@ impl QueryCodes {
 
     /// Heap bytes of a prepared query, to be reserved before.
     pub fn bytes(dim: usize) -> usize {
-        dim + PAD + plane_starts(dim).1 + dim.div_ceil(4).next_multiple_of(4) * 16
+        dim + PAD + planes(dim).1 + dim.div_ceil(4).next_multiple_of(4) * 16
     }
 
     pub fn dim(&self) -> usize {
@@ -78,24 +78,23 @@ impl QueryCodes {
             self.table_base = -0.5 * sum;
             (kernels.query_tables)(rotated, inverse(self.table_step), &mut self.tables);
         }
-        for (start, bits) in self.plane_starts.into_iter().zip([4, 2, 1]) {
-            arrange(&self.bytes, self.dim, bits, &mut self.planes[start..]);
+        for plane in &self.planes {
+            arrange(&self.bytes, plane, &mut self.arranged[plane.start..]);
         }
     }
 
-    /// The query's bytes as the kernel of a plane of so many bits (4, 2, 1) reads them.
+    /// A plane of 4, 2 or 1 bits, and the query's bytes as its kernel reads them.
     #[inline(always)]
-    pub(crate) fn plane(&self, bits: u32) -> *const i8 {
-        self.planes[self.plane_starts[2 - bits.ilog2() as usize]..].as_ptr()
+    pub(crate) fn plane<const BITS: u32>(&self) -> (&Plane, *const i8) {
+        let plane = &self.planes[2 - BITS.ilog2() as usize];
+        (plane, self.arranged.as_ptr().wrapping_add(plane.start))
     }
 
     /// `<q, code>` of one code.
     pub fn dot(&self, width: Width, code: &[u8]) -> f32 {
         assert_eq!(code.len(), code_bytes(width, self.dim), "code of another size");
-        let mut sum = [0];
-        // SAFETY: the one code has its size.
-        unsafe { (kernels().dots)(self, width, code, &[0], &mut sum) };
-        self.real(width, sum[0])
+        // SAFETY: the code has its size.
+        self.real(width, unsafe { (kernels().dot_code)(self, width, code) })
     }
 
     /// `<q, code>` of codes that lie `stride` bytes apart (the last one may end with the slice).
@@ -181,50 +180,72 @@ pub(crate) fn inverse(step: f32) -> f32 {
     if step >= f32::MIN_POSITIVE && step.is_finite() { 1.0 / step } else { 0.0 }
 }
 
-/// Copies that the last bytes of a plane are read as, if `left` bytes are left of it: 1, 2 or 4.
-fn copies(left: usize) -> usize {
-    match left {
-        0..=16 => 4,
-        17..=32 => 2,
-        _ => 1,
+/// How a plane of a code is read: whole registers of 64 bytes, then what is left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plane {
+    pub bits: u32,
+    pub bytes: usize,
+    /// Bytes in whole registers.
+    pub whole: usize,
+    /// The bytes left, as a mask.
+    pub left: u64,
+    /// Copies that the bytes left are read as: 0 (none are left), 1, 2 (up to 32) or 4 (up to 16).
+    pub copies: usize,
+    /// Where the arranged query starts.
+    start: usize,
+}
+
+impl Plane {
+    fn new(bits: u32, dim: usize, start: usize) -> Self {
+        let bytes = plane_bytes(bits, dim);
+        let copies = match bytes % 64 {
+            0 => 0,
+            1..=16 => 4,
+            17..=32 => 2,
+            _ => 1,
+        };
+        Self { bits, bytes, whole: bytes / 64 * 64, left: (1 << (bytes % 64)) - 1, copies, start }
+    }
+
+    /// Where the arranged query ends.
+    fn end(&self) -> usize {
+        let slices = 8 / self.bits as usize;
+        self.start + self.whole * slices + if self.copies > 0 { slices.div_ceil(self.copies) * 64 } else { 0 }
     }
 }
 
+/// The planes of 4, 2 and 1 bits, and where the last one ends.
+fn planes(dim: usize) -> ([Plane; 3], usize) {
+    let four = Plane::new(4, dim, 0);
+    let two = Plane::new(2, dim, four.end());
+    let one = Plane::new(1, dim, two.end());
+    ([four, two, one], one.end())
+}
+
 /// Lays the query out for a plane: for each 64 bytes of the plane a register for each shift; where 32 or 16 are left,
-/// a register for 2 or 4 shifts. Returns the bytes taken. What no bit of a plane meets stays as it is: zero.
-fn arrange(bytes: &[i8], dim: usize, bits: u32, out: &mut [i8]) -> usize {
-    let (n, slices) = (plane_bytes(bits, dim), 8 / bits as usize);
-    let (mut from, mut to) = (0, 0);
-    while from < n {
-        let copies = copies(n - from);
-        let mut from_slice = from;
+/// a register for 2 or 4 shifts. What no bit of the plane meets stays as it is: zero.
+fn arrange(bytes: &[i8], plane: &Plane, out: &mut [i8]) {
+    let slices = 8 / plane.bits as usize;
+    let mut to = 0;
+    // Sizes known to the compiler: no call for each few bytes.
+    for from in (0..plane.whole).step_by(64) {
         for slice in 0..slices {
-            // Three sizes known to the compiler: no call for each few bytes.
-            match copies {
-                4 => copy::<16>(bytes, from_slice, out, to + slice * 16),
-                2 => copy::<32>(bytes, from_slice, out, to + slice * 32),
-                _ => copy::<64>(bytes, from_slice, out, to + slice * 64),
-            }
-            from_slice += n;
+            copy::<64>(bytes, slice * plane.bytes + from, out, to);
+            to += 64;
         }
-        to += slices.div_ceil(copies) * 64;
-        from += 64 / copies;
     }
-    to
+    for slice in 0..slices {
+        let from = slice * plane.bytes + plane.whole;
+        match plane.copies {
+            0 => {}
+            1 => copy::<64>(bytes, from, out, to + slice * 64),
+            2 => copy::<32>(bytes, from, out, to + slice * 32),
+            _ => copy::<16>(bytes, from, out, to + slice * 16),
+        }
+    }
 }
 
 #[inline(always)]
 fn copy<const N: usize>(source: &[i8], from: usize, target: &mut [i8], to: usize) {
     target[to..to + N].copy_from_slice(&source[from..from + N]);
-}
-
-/// Where the planes of 4, 2 and 1 bits start, and where the last one ends.
-fn plane_starts(dim: usize) -> ([usize; 3], usize) {
-    let bytes = |bits: u32| {
-        let (n, slices) = (plane_bytes(bits, dim), 8 / bits as usize);
-        let left = n % 64;
-        let last = if left > 0 { slices.div_ceil(copies(left)) * 64 } else { 0 };
-        n / 64 * slices * 64 + last
-    };
-    ([0, bytes(4), bytes(4) + bytes(2)], bytes(4) + bytes(2) + bytes(1))
 }

@@ -30,6 +30,7 @@ pub(crate) static TABLE: Kernels = Kernels {
     query_bytes: codes::query_bytes,
     query_tables: codes::query_tables,
     dots: dots::dots,
+    dot_code: dots::dot_code,
     scan_sums: scan::scan_sums,
     scan_block: scan::scan_block,
     scan: scan::scan,

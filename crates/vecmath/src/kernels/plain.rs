@@ -29,6 +29,7 @@ pub(crate) static TABLE: Kernels = Kernels {
     query_bytes,
     query_tables,
     dots,
+    dot_code,
     scan_sums,
     scan_block,
     scan: |query, blocks, _, lanes, probe, out| {
@@ -212,8 +213,7 @@ fn query_bytes(rotated: &[f32], inverse: f32, bytes: &mut [i8]) -> i32 {
     sum
 }
 
-#[inline(always)]
-pub(super) fn query_tables(rotated: &[f32], inverse: f32, tables: &mut [u8]) {
+fn query_tables(rotated: &[f32], inverse: f32, tables: &mut [u8]) {
     for (table, group) in tables.chunks_exact_mut(16).zip(rotated.chunks(4)) {
         let lowest: f32 = group.iter().map(|x| x.min(0.0)).sum();
         for (mask, entry) in table.iter_mut().enumerate() {
@@ -232,9 +232,22 @@ fn dots(query: &QueryCodes, width: Width, codes: &[u8], starts: &[usize], sums: 
     }
 }
 
+fn dot_code(query: &QueryCodes, width: Width, code: &[u8]) -> i32 {
+    let mut sum = [0];
+    dots(query, width, code, &[0], &mut sum);
+    sum[0]
+}
+
 fn scan_sums(query: &QueryCodes, block: &[u8], sums: &mut [u32; BLOCK]) {
-    for (lane, sum) in sums.iter_mut().enumerate() {
-        *sum = scan::lane_sum(query, block, lane);
+    let groups = query.dim().div_ceil(4);
+    let (low, high) = sums.split_at_mut(BLOCK / 2);
+    low.fill(0);
+    high.fill(0);
+    for (bytes, table) in block.as_chunks::<16>().0.iter().zip(query.tables.as_chunks::<16>().0).take(groups) {
+        for ((byte, low), high) in bytes.iter().zip(low.iter_mut()).zip(high.iter_mut()) {
+            *low += u32::from(table[usize::from(byte & 15)]);
+            *high += u32::from(table[usize::from(byte >> 4)]);
+        }
     }
 }
 
@@ -279,15 +292,21 @@ pub(super) unsafe fn scan_with(
 }
 
 fn centroids(shape: &Centroids8, q: &[u8], scale: f32, packed: &[u8], out: &mut [f32]) {
-    let number = |block: &[u8], at: usize| [block[at * 4], block[at * 4 + 1], block[at * 4 + 2], block[at * 4 + 3]];
     for (block, out) in packed.chunks_exact(shape.block()).zip(out.chunks_mut(LANES)) {
-        for (lane, out) in out.iter_mut().enumerate() {
-            let mut sum = i32::from_le_bytes(number(block, lane));
-            for (d, q) in q.iter().enumerate() {
-                sum += i32::from(*q) * i32::from(block[HEAD + d / 4 * 64 + lane * 4 + d % 4] as i8);
+        let (head, body) = block.split_at(HEAD);
+        let mut sums = [0i32; LANES];
+        for (four, dims) in q.as_chunks::<4>().0.iter().zip(body.as_chunks::<64>().0) {
+            for (sum, c) in sums.iter_mut().zip(dims.as_chunks::<4>().0) {
+                for (q, c) in four.iter().zip(c) {
+                    *sum += i32::from(*q) * i32::from(*c as i8);
+                }
             }
-            let centroid_scale = f32::from_le_bytes(number(block, LANES + lane));
-            *out = (sum as f32 * scale) * centroid_scale + f32::from_le_bytes(number(block, 2 * LANES + lane));
+        }
+        let numbers = head.as_chunks::<4>().0;
+        for (lane, (out, sum)) in out.iter_mut().zip(sums).enumerate() {
+            let sum = (sum + i32::from_le_bytes(numbers[lane])) as f32;
+            let (c_scale, bias) = (numbers[LANES + lane], numbers[2 * LANES + lane]);
+            *out = (sum * scale) * f32::from_le_bytes(c_scale) + f32::from_le_bytes(bias);
         }
     }
 }

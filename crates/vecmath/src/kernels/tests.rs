@@ -198,6 +198,10 @@ proptest! {
             let mut sums = vec![0; count];
             // SAFETY: the level is there; all codes lie inside.
             unsafe { (table.dots)(&query, width, &codes, &starts, &mut sums) };
+            for (start, sum) in starts.iter().zip(&sums) {
+                // SAFETY: as above.
+                prop_assert_eq!(unsafe { (table.dot_code)(&query, width, &codes[*start..][..bytes]) }, *sum);
+            }
             prop_assert_eq!(&sums, &wanted, "{:?} {}", table.level, plane_bytes(1, dim));
         }
     }

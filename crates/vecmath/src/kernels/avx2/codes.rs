@@ -2,7 +2,7 @@
 
 use super::{low8, max8, sum8, sum8_epi32};
 use crate::codes::Width;
-use crate::kernels::plain;
+use crate::query::ENTRY_MAX;
 use std::arch::x86_64::*;
 
 /// Level less its offset and 0.5: `floor(x * scale)` within the grid.
@@ -67,13 +67,22 @@ pub(in super::super) unsafe fn quantise(
             (_mm256_maskload_ps(r.as_ptr().add(at * 8), mask), _mm256_maskload_ps(centre.as_ptr().add(at * 8), mask))
         };
         let step = step_of(x, scale, half);
-        levels.copy_from_slice(&bytes_of(_mm256_cvtps_epi32(_mm256_add_ps(step, half)))[..levels.len()]);
+        put(bytes_of(_mm256_cvtps_epi32(_mm256_add_ps(step, half))), levels);
         let value = value_of(step, mask);
         sums[0] = _mm256_fmadd_ps(x, value, sums[0]);
         sums[1] = _mm256_fmadd_ps(value, value, sums[1]);
         sums[2] = _mm256_fmadd_ps(c, value, sums[2]);
     }
     [sum8(sums[0]), sum8(sums[1]), sum8(sums[2])]
+}
+
+/// Writes as many of eight as there is room for; all at once where there is.
+#[inline(always)]
+fn put<T: Copy>(eight: [T; 8], out: &mut [T]) {
+    match out.first_chunk_mut() {
+        Some(out) => *out = eight,
+        None => out.iter_mut().zip(eight).for_each(|(out, value)| *out = value),
+    }
 }
 
 /// The lowest byte of each lane.
@@ -124,14 +133,30 @@ pub(in super::super) unsafe fn query_bytes(rotated: &[f32], inverse: f32, bytes:
         let x = _mm256_max_ps(_mm256_mul_ps(x, inverse), _mm256_sub_ps(_mm256_setzero_ps(), limit));
         let x = _mm256_cvtps_epi32(_mm256_min_ps(x, limit));
         sum = _mm256_add_epi32(sum, x);
-        for (byte, x) in bytes.iter_mut().zip(bytes_of(x)) {
-            *byte = x as i8;
-        }
+        put(bytes_of(x).map(|byte| byte as i8), bytes);
     }
     sum8_epi32(sum)
 }
 
+/// # Safety
+/// `tables` has 16 entries for each 4 dimensions.
 #[target_feature(enable = "avx2,fma")]
-pub(in super::super) fn query_tables(rotated: &[f32], inverse: f32, tables: &mut [u8]) {
-    plain::query_tables(rotated, inverse, tables);
+pub(in super::super) unsafe fn query_tables(rotated: &[f32], inverse: f32, tables: &mut [u8]) {
+    // Entry m has dimension i in it if bit i of m is set: all bits of the lanes where it is.
+    let ones = _mm256_castsi256_ps(_mm256_setr_epi32(0, -1, 0, -1, 0, -1, 0, -1));
+    let twos = _mm256_castsi256_ps(_mm256_setr_epi32(0, 0, -1, -1, 0, 0, -1, -1));
+    let fours = _mm256_castsi256_ps(_mm256_setr_epi32(0, 0, 0, 0, -1, -1, -1, -1));
+    let (inverse, limit) = (_mm256_set1_ps(inverse), _mm256_set1_ps(ENTRY_MAX));
+    for (table, group) in tables.as_chunks_mut::<16>().0.iter_mut().zip(rotated.chunks(4)) {
+        let mut x = [0.0; 4];
+        x.iter_mut().zip(group).for_each(|(x, value)| *x = *value);
+        let set = |mask: __m256, x: f32| _mm256_and_ps(mask, _mm256_set1_ps(x));
+        let low = _mm256_add_ps(_mm256_add_ps(set(ones, x[0]), set(twos, x[1])), set(fours, x[2]));
+        let lowest = _mm256_set1_ps(x[0].min(0.0) + x[1].min(0.0) + x[2].min(0.0) + x[3].min(0.0));
+        for (half, entries) in [low, _mm256_add_ps(low, _mm256_set1_ps(x[3]))].into_iter().enumerate() {
+            let entries = _mm256_mul_ps(_mm256_sub_ps(entries, lowest), inverse);
+            let entries = _mm256_min_ps(_mm256_max_ps(entries, _mm256_setzero_ps()), limit);
+            table[half * 8..half * 8 + 8].copy_from_slice(&bytes_of(_mm256_cvtps_epi32(entries)));
+        }
+    }
 }

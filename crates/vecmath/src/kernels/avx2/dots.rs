@@ -20,31 +20,34 @@ pub(in super::super) unsafe fn dots(
     starts: &[usize],
     sums: &mut [i32],
 ) {
-    let (dim, bytes) = (query.dim(), code_bytes(width, query.dim()));
+    let bytes = code_bytes(width, query.dim());
     for (at, (start, sum)) in starts.iter().zip(sums).enumerate() {
         if let Some(ahead) = starts.get(at + AHEAD) {
             fetch(codes.as_ptr().wrapping_add(*ahead), bytes);
         }
-        let code = &codes[*start..][..bytes];
-        let mut total = _mm256_setzero_si256();
-        if width == Width::ONE {
-            total = signs(query, code);
-        } else {
-            let mut from = 0;
-            for bits in width.planes() {
-                let plane = &code[from..from + plane_bytes(*bits, dim)];
-                from += plane.len();
-                total = _mm256_sll_epi32(total, _mm_cvtsi32_si128(*bits as i32));
-                let more = match bits {
-                    4 => plane_sum::<4>(query, plane),
-                    2 => plane_sum::<2>(query, plane),
-                    _ => plane_sum::<1>(query, plane),
-                };
-                total = _mm256_add_epi32(total, more);
-            }
-        }
-        *sum = sum8_epi32(total);
+        *sum = dot_code(query, width, &codes[*start..][..bytes]);
     }
+}
+
+#[target_feature(enable = "avx2,fma")]
+pub(in super::super) fn dot_code(query: &QueryCodes, width: Width, code: &[u8]) -> i32 {
+    if width == Width::ONE {
+        return sum8_epi32(signs(query, code));
+    }
+    let mut total = _mm256_setzero_si256();
+    let mut from = 0;
+    for bits in width.planes() {
+        let plane = &code[from..from + plane_bytes(*bits, query.dim())];
+        from += plane.len();
+        total = _mm256_sll_epi32(total, _mm_cvtsi32_si128(*bits as i32));
+        let more = match bits {
+            4 => plane_sum::<4>(query, plane),
+            2 => plane_sum::<2>(query, plane),
+            _ => plane_sum::<1>(query, plane),
+        };
+        total = _mm256_add_epi32(total, more);
+    }
+    sum8_epi32(total)
 }
 
 /// The sums of one plane of `P` bits.

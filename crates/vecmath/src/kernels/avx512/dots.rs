@@ -6,7 +6,7 @@
 //!   the last 1 to 32 bytes of a plane are copied to 2 or 4 lanes, so that one step takes 2 or 4 shifts at once
 //! ```
 
-use super::{low16, low64};
+use super::low16;
 use crate::centroids::{Centroids8, HEAD, LANES};
 use crate::codes::{Width, plane_bytes};
 use crate::kernels::avx2::fetch;
@@ -40,6 +40,27 @@ pub(in super::super) unsafe fn dots(
             _ => run::<8>(query, codes, starts, sums),
         }
     }
+}
+
+/// # Safety
+/// The code has its size.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni")]
+pub(in super::super) unsafe fn dot_code(query: &QueryCodes, width: Width, code: &[u8]) -> i32 {
+    let code = [code.as_ptr()];
+    // SAFETY: passed on.
+    let [sum] = unsafe {
+        match width.bits() {
+            1 => code_sums::<1, 1>(query, code),
+            2 => code_sums::<2, 1>(query, code),
+            3 => code_sums::<3, 1>(query, code),
+            4 => code_sums::<4, 1>(query, code),
+            5 => code_sums::<5, 1>(query, code),
+            6 => code_sums::<6, 1>(query, code),
+            7 => code_sums::<7, 1>(query, code),
+            _ => code_sums::<8, 1>(query, code),
+        }
+    };
+    _mm512_reduce_add_epi32(sum)
 }
 
 /// Four codes at a time, each of `B` bits a dimension.
@@ -76,74 +97,50 @@ unsafe fn run<const B: u32>(query: &QueryCodes, codes: *const u8, starts: &[usiz
 /// # Safety
 /// `codes` are codes of `B` bits and the query's dimension, and the caller has the instructions.
 #[inline(always)]
-unsafe fn code_sums<const B: u32, const N: usize>(query: &QueryCodes, codes: [*const u8; N]) -> [__m512i; N] {
-    let dim = query.dim();
+unsafe fn code_sums<const B: u32, const N: usize>(query: &QueryCodes, mut codes: [*const u8; N]) -> [__m512i; N] {
     // SAFETY: each plane starts where the one before it ends.
     unsafe {
         let mut sums = [_mm512_setzero_si512(); N];
-        match B {
-            1 => sign_sums(query, codes, &mut sums),
-            2 => plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, &mut sums),
-            3 => {
-                plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, &mut sums);
-                raise::<1, N>(&mut sums);
-                plane::<1, N>(query.plane(1), plane_bytes(1, dim), after(codes, plane_bytes(2, dim)), &mut sums);
-            }
-            _ => {
-                plane::<4, N>(query.plane(4), plane_bytes(4, dim), codes, &mut sums);
-                let mut codes = after(codes, plane_bytes(4, dim));
-                if B == 8 {
-                    raise::<4, N>(&mut sums);
-                    plane::<4, N>(query.plane(4), plane_bytes(4, dim), codes, &mut sums);
-                }
-                if B == 6 || B == 7 {
-                    raise::<2, N>(&mut sums);
-                    plane::<2, N>(query.plane(2), plane_bytes(2, dim), codes, &mut sums);
-                    codes = after(codes, plane_bytes(2, dim));
-                }
-                if B == 5 || B == 7 {
-                    raise::<1, N>(&mut sums);
-                    plane::<1, N>(query.plane(1), plane_bytes(1, dim), codes, &mut sums);
-                }
-            }
+        if B == 1 {
+            sign_sums(query, codes, &mut sums);
+            return sums;
+        }
+        if B >= 4 {
+            codes = plane::<4, N>(query, codes, &mut sums);
+        }
+        if B == 8 {
+            codes = plane::<4, N>(query, codes, &mut sums);
+        }
+        if B & 2 == 2 {
+            codes = plane::<2, N>(query, codes, &mut sums);
+        }
+        if B & 1 == 1 {
+            plane::<1, N>(query, codes, &mut sums);
         }
         sums
     }
 }
 
-#[inline(always)]
-fn after<const N: usize>(mut codes: [*const u8; N], bytes: usize) -> [*const u8; N] {
-    for code in &mut codes {
-        *code = code.wrapping_add(bytes);
-    }
-    codes
-}
-
-/// Makes room below for a plane of `P` bits.
+/// Adds one plane of `P` bits of each code below what was added before. Returns where the next plane starts.
 ///
 /// # Safety
-/// The caller has the instructions.
+/// A plane of the query's dimension starts at each of `codes`, and the caller has the instructions.
 #[inline(always)]
-unsafe fn raise<const P: u32, const N: usize>(sums: &mut [__m512i; N]) {
-    for sum in sums {
-        // SAFETY: as said.
-        *sum = unsafe { _mm512_slli_epi32::<P>(*sum) };
-    }
-}
-
-/// Adds one plane of `P` bits of each code.
-///
-/// # Safety
-/// A plane of `n` bytes starts at each of `codes`, `q` is the query laid out for it, and the caller has the
-/// instructions.
-#[inline(always)]
-unsafe fn plane<const P: u32, const N: usize>(q: *const i8, n: usize, codes: [*const u8; N], sums: &mut [__m512i; N]) {
+unsafe fn plane<const P: u32, const N: usize>(
+    query: &QueryCodes,
+    mut codes: [*const u8; N],
+    sums: &mut [__m512i; N],
+) -> [*const u8; N] {
+    let (plane, q) = query.plane::<P>();
     let mut q = q.cast::<__m512i>();
-    let mut at = 0;
-    // SAFETY: loads of codes end with the plane; the query has a register for each step (see `QueryCodes::arrange`).
+    // SAFETY: loads of codes end with the plane; the query has a register for each step (see `arrange`).
     unsafe {
+        for sum in sums.iter_mut() {
+            *sum = _mm512_slli_epi32::<P>(*sum);
+        }
         let mut x = [_mm512_setzero_si512(); N];
-        while at + 64 <= n {
+        let mut at = 0;
+        while at < plane.whole {
             for (x, code) in x.iter_mut().zip(codes) {
                 *x = _mm512_loadu_si512(code.add(at).cast());
             }
@@ -151,27 +148,34 @@ unsafe fn plane<const P: u32, const N: usize>(q: *const i8, n: usize, codes: [*c
             q = q.add(8 / P as usize);
             at += 64;
         }
-        if at == n {
-            return;
+        match plane.copies {
+            0 => {}
+            1 => {
+                for (x, code) in x.iter_mut().zip(codes) {
+                    *x = _mm512_maskz_loadu_epi8(plane.left, code.add(at).cast());
+                }
+                registers::<P, N>(q, x, sums);
+            }
+            2 => {
+                for (x, code) in x.iter_mut().zip(codes) {
+                    let left = _mm256_maskz_loadu_epi8(plane.left as u32, code.add(at).cast());
+                    *x = _mm512_broadcast_i64x4(left);
+                }
+                copies::<P, 2, N>(q, x, sums);
+            }
+            _ => {
+                for (x, code) in x.iter_mut().zip(codes) {
+                    let left = _mm_maskz_loadu_epi8(plane.left as u16, code.add(at).cast());
+                    *x = _mm512_broadcast_i32x4(left);
+                }
+                copies::<P, 4, N>(q, x, sums);
+            }
         }
-        let mask = low64(n - at);
-        if n - at > 32 {
-            for (x, code) in x.iter_mut().zip(codes) {
-                *x = _mm512_maskz_loadu_epi8(mask, code.add(at).cast());
-            }
-            registers::<P, N>(q, x, sums);
-        } else if n - at > 16 {
-            for (x, code) in x.iter_mut().zip(codes) {
-                *x = _mm512_broadcast_i64x4(_mm256_maskz_loadu_epi8(mask as u32, code.add(at).cast()));
-            }
-            copies::<P, 2, N>(q, x, sums);
-        } else {
-            for (x, code) in x.iter_mut().zip(codes) {
-                *x = _mm512_broadcast_i32x4(_mm_maskz_loadu_epi8(mask as u16, code.add(at).cast()));
-            }
-            copies::<P, 4, N>(q, x, sums);
+        for code in &mut codes {
+            *code = code.add(plane.bytes);
         }
     }
+    codes
 }
 
 /// Adds 64 bytes of a plane of each code, shift by shift.
@@ -206,24 +210,25 @@ unsafe fn copies<const P: u32, const C: usize, const N: usize>(
     // SAFETY: as said.
     unsafe {
         let low_bits = _mm512_set1_epi8((1i8 << P) - 1);
-        let mut shift = _mm512_loadu_si512(const { shifts(C, P) }.as_ptr().cast());
         for step in 0..(8 / P as usize).div_ceil(C) {
             let bytes = _mm512_loadu_si512(q.add(step));
+            // A rotation: what other bytes shift in is masked off, or meets zeros of the query.
+            let by = _mm512_loadu_si512(const { shifts(C, P) }[step].as_ptr().cast());
             for (x, sum) in x.iter().zip(sums.iter_mut()) {
-                let levels = _mm512_and_si512(_mm512_srlv_epi16(*x, shift), low_bits);
+                let levels = _mm512_and_si512(_mm512_rorv_epi64(*x, by), low_bits);
                 *sum = _mm512_dpbusd_epi32(*sum, levels, bytes);
             }
-            shift = _mm512_add_epi16(shift, _mm512_set1_epi16((C as u32 * P) as i16));
         }
     }
 }
 
-/// For each word of a register of `copies` copies: copy number times `bits`.
-const fn shifts(copies: usize, bits: u32) -> [u16; 32] {
-    let mut shifts = [0; 32];
+/// For each step and each eighth of a register of `copies` copies: how far down that copy's bits are.
+const fn shifts(copies: usize, bits: u32) -> [[u64; 8]; 4] {
+    let mut shifts = [[0; 8]; 4];
     let mut at = 0;
     while at < 32 {
-        shifts[at] = (at * copies / 32) as u16 * bits as u16;
+        let copy = at / 8 * copies + at % 8 * copies / 8;
+        shifts[at / 8][at % 8] = copy as u64 * bits as u64;
         at += 1;
     }
     shifts
