@@ -9,12 +9,12 @@
 //! A filter that lets little through makes the nearest lists too few: the k nearest that pass are about the k / share
 //! nearest of all, and so many lists are scanned as those would need.
 
-use crate::encode::{linear, query_bytes};
+use crate::encode::{linear, query_bytes, widths};
 use crate::index::FETCH_BYTES;
 use crate::layout::List;
 use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Slot};
 use crate::search::Means;
-use crate::trial::{ERROR, estimate};
+use crate::trial::{ERROR, estimate_of};
 use ramekin_base::Result;
 use ramekin_vecmath::{BLOCK, Metric, Probe, sad};
 use std::ops::Range;
@@ -22,8 +22,8 @@ use std::ops::Range;
 /// Survivors that wait for their wider codes before they are refined together.
 const WAITING: usize = 32;
 
-/// Bytes of the next list's codes that are asked for while one is scanned.
-const PREFETCH_MOST: usize = 4096;
+/// Blocks of the next list's codes that are fetched from memory while one is scanned.
+const AHEAD_BLOCKS: usize = 16;
 
 /// Scans the slots, and more lists if the filter asks for them.
 pub(crate) fn scan(means: &Means<'_>, scratch: &mut Scratch) -> Result<()> {
@@ -93,14 +93,15 @@ fn scan_resident(means: &Means<'_>, scratch: &mut Scratch, slot: usize, tally: &
     if let Some(codes) = means.codes1.as_deref() {
         let block = shape.block_bytes();
         let start = list.block as usize * block;
-        if let Some(next) = scratch.slots.get(slot + 1) {
-            prefetch(codes, next.list.block as usize * block, PREFETCH_MOST);
-        }
+        let next = scratch.slots.get(slot + 1).map_or(&[][..], |next| {
+            let from = next.list.block as usize * block;
+            &codes[from..from + (next.list.count as usize).div_ceil(BLOCK).min(AHEAD_BLOCKS) * block]
+        });
         for lanes in pieces(list.count) {
             let from = start + lanes.start / BLOCK * block;
             let to = start + lanes.end.div_ceil(BLOCK) * block;
-            let survivors = Piece { slot, lanes, codes: &codes[from..to], rows, rows_from: 0 };
-            scan_piece(means, scratch, &survivors, tally)?;
+            let piece = Piece { slot, lanes, codes: &codes[from..to], next, rows, rows_from: 0 };
+            scan_piece(means, scratch, &piece, tally)?;
         }
         return Ok(());
     }
@@ -144,7 +145,8 @@ fn scan_paged(means: &Means<'_>, scratch: &mut Scratch, slots: Range<usize>, tal
         for ((slot, lanes), (codes, rows)) in todo[at - wants.len()..at].iter().zip(&wants) {
             let rows_from = rows.map_or(0, |(_, from)| from);
             let rows = rows.map_or(&[][..], |(rows, _)| pinned.bytes(rows));
-            let piece = Piece { slot: *slot, lanes: lanes.clone(), codes: pinned.bytes(*codes), rows, rows_from };
+            let piece =
+                Piece { slot: *slot, lanes: lanes.clone(), codes: pinned.bytes(*codes), next: &[], rows, rows_from };
             scan_piece(means, scratch, &piece, tally)?;
         }
     }
@@ -157,6 +159,8 @@ struct Piece<'a> {
     /// Places within the list; a multiple of a block at the start.
     lanes: Range<usize>,
     codes: &'a [u8],
+    /// The codes that are scanned after these, or none.
+    next: &'a [u8],
     /// Bytes of the rows' section that hold the run's, and where in the section they begin.
     rows: &'a [u8],
     rows_from: usize,
@@ -196,11 +200,11 @@ fn scan_piece(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally
     let line = linear(&slot.list.factors[0]);
     let (slack, threshold) = match means.wide {
         Some(_) => (means.setting.slack * error, best.least().max(means.floor)),
-        None => (0.0, best.least().max(means.floor - line.f(u16::MAX) * means.setting.slack * error)),
+        None => (0.0, best.least().max(means.floor - slot.f_most * means.setting.slack * error)),
     };
     let probe = Probe { linear: line, base: slot.base, slack, threshold };
     survivors.clear();
-    codes.scan(piece.codes, 0..piece.lanes.len(), &probe, survivors);
+    codes.scan_ahead(piece.codes, piece.next, 0..piece.lanes.len(), &probe, survivors);
     let first = slot.list.start + piece.lanes.start as u32;
     for (place, estimate) in survivors.places.iter().zip(&survivors.estimates) {
         let position = first + place;
@@ -261,30 +265,47 @@ fn scan_bytes(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally
 
 /// Refines what waits: its wider codes were asked for when it passed, and have arrived by now.
 fn refine(means: &Means<'_>, scratch: &mut Scratch) {
-    let Some((width, bytes)) = &means.wide else { return };
-    let Scratch { codes: Some(codes), slots, best, pending, profile, .. } = scratch else { return };
-    let shape = &means.index.shape;
-    let grid = if *width == 2 { &shape.wide } else { &shape.narrow };
     // While nothing is known everything passes: then the most promising go first, so that the rest need not.
-    let first = best.kept() * 2;
-    if !best.is_full() && pending.len() > first * 2 {
-        pending.select_nth_unstable_by(first - 1, |a, b| b.cmp(a));
+    let first = scratch.best.kept() * 2;
+    if !scratch.best.is_full() && scratch.pending.len() > first * 2 {
+        scratch.pending.select_nth_unstable_by(first - 1, |a, b| b.cmp(a));
+        refine_some(means, scratch, first);
     }
-    for candidate in pending.drain(..) {
+    refine_some(means, scratch, usize::MAX);
+}
+
+/// Refines the first `most` of what waits, but for what no longer passes.
+fn refine_some(means: &Means<'_>, scratch: &mut Scratch, most: usize) {
+    let Some((width, bytes)) = &means.wide else { return };
+    let Scratch { codes: Some(codes), slots, best, pending, starts, dots, profile, .. } = scratch else { return };
+    let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
+    let known = best.least().max(means.floor);
+    let error = means.setting.slack * ERROR;
+    let mut kept = 0;
+    starts.clear();
+    for at in 0..most.min(pending.len()) {
+        let slot = &slots[pending[at].slot as usize];
+        if pending[at].estimate + slot.f_most * error * slot.off > known {
+            starts.push(grid.at(pending[at].position));
+            pending[kept] = pending[at];
+            kept += 1;
+        }
+    }
+    profile.refined += kept as u64;
+    dots.resize(kept, 0.0);
+    codes.dots_at(widths()[*width], bytes, starts, dots);
+    for ((candidate, start), dot) in pending.iter().zip(starts.iter()).zip(dots.iter()) {
         let slot = &slots[candidate.slot as usize];
-        let known = best.least().max(means.floor);
-        let error = means.setting.slack * ERROR * slot.off;
-        if candidate.estimate + linear(&slot.list.factors[0]).f(u16::MAX) * error <= known {
-            continue;
-        }
-        profile.refined += 1;
-        let at = grid.at(candidate.position);
-        let score = estimate(codes, *width, &bytes[at..at + grid.record], &slot.list, slot.base);
-        // What is scored exactly later may have lain under the floor by its estimate alone.
-        if score > best.least() && score + linear(&slot.list.factors[*width]).f(u16::MAX) * error > means.floor {
-            best.push(Candidate { estimate: score, ..candidate });
+        let spans = &slot.list.factors[*width];
+        let factors = &bytes[start + grid.record - 4..start + grid.record];
+        let estimate = estimate_of(*dot, factors, spans, slot.base);
+        // What is scored exactly later may lie under the floor by its estimate alone.
+        let margin = (spans[0].least + f32::from(u16::MAX) * spans[0].step) * error * slot.off;
+        if estimate > best.least() && estimate + margin > means.floor {
+            best.push(Candidate { estimate, ..*candidate });
         }
     }
+    pending.drain(..most.min(pending.len()));
 }
 
 /// Asks the processor for the cache lines of some bytes.

@@ -23,6 +23,8 @@ pub(crate) struct Slot {
     pub(crate) base: f32,
     /// Distance of the query to its centroid.
     pub(crate) off: f32,
+    /// The largest factor f of its 1-bit codes: with it the error of any of them is bounded.
+    pub(crate) f_most: f32,
 }
 
 /// A vector that may be among the nearest.
@@ -124,6 +126,9 @@ pub struct Scratch {
     pub(crate) survivors: Survivors,
     pub(crate) slots: Vec<Slot>,
     pub(crate) pending: Vec<Candidate>,
+    /// Where the codes of those that are refined begin, and what the query makes of them.
+    pub(crate) starts: Vec<usize>,
+    pub(crate) dots: Vec<f32>,
     pub(crate) best: Best,
     pub(crate) chosen: Vec<Candidate>,
     pub(crate) exact: Best,
@@ -149,6 +154,8 @@ impl Scratch {
             survivors: Survivors::default(),
             slots: Vec::new(),
             pending: Vec::new(),
+            starts: Vec::new(),
+            dots: Vec::new(),
             best: Best::default(),
             chosen: Vec::new(),
             exact: Best::default(),
@@ -159,7 +166,7 @@ impl Scratch {
     pub fn bytes(dim: usize, lists: usize, probes: usize, candidates: usize) -> u64 {
         let query = 2 * 4 * dim + dim + 4 + QueryCodes::bytes(dim);
         let coarse = lists * 12;
-        let scan = (probes + 1) * size_of::<Slot>() + SCAN_AT_A_TIME * (8 + 2 * size_of::<Candidate>());
+        let scan = (probes + 1) * size_of::<Slot>() + SCAN_AT_A_TIME * (20 + 2 * size_of::<Candidate>());
         (query + coarse + scan + 4 * candidates * size_of::<Candidate>()) as u64
     }
 

@@ -12,6 +12,7 @@
 use crate::coarse::Coarse;
 use crate::curve::{Setting, aim, recall_of_ef};
 use crate::index::{FETCH_BYTES, Index};
+use crate::layout::List;
 use crate::scratch::{Scratch, Slot};
 use crate::{rescore, scan};
 use ramekin_base::{Clock, Error, Result};
@@ -242,6 +243,9 @@ impl Means<'_> {
             select_best(&scratch.scores, slots, &mut scratch.near);
             coarse.prepare(self.query, &mut scratch.scaled);
             for list in &scratch.near {
+                scan::prefetch(clusters, *list as usize * size_of::<List>(), size_of::<List>() + 63);
+            }
+            for list in &scratch.near {
                 let along = coarse.along(&scratch.scaled, *list as usize);
                 scratch.slots.push(self.slot(*list, index.list(clusters, *list as usize, 0)?, along));
             }
@@ -281,7 +285,7 @@ impl Means<'_> {
             let mut fetch = self.pages.fetch();
             let mut wants = Vec::with_capacity(lists.len());
             for list in lists {
-                let bytes = size_of::<crate::layout::List>();
+                let bytes = size_of::<List>();
                 wants.push(fetch.want(&index.clusters, u64::from(*list) * bytes as u64, bytes)?);
             }
             scratch.profile.pages += fetch.pages() as u64;
@@ -295,9 +299,11 @@ impl Means<'_> {
         Ok(())
     }
 
-    fn slot(&self, index: u32, list: crate::layout::List, along: f32) -> Slot {
+    fn slot(&self, index: u32, list: List, along: f32) -> Slot {
         let base = if self.index.shape.metric == Metric::Euclid { along - list.square / 2.0 } else { along };
-        Slot { list, index, base, off: (self.square + list.square - 2.0 * along).max(0.0).sqrt() }
+        let off = (self.square + list.square - 2.0 * along).max(0.0).sqrt();
+        let f = list.factors[0][0];
+        Slot { list, index, base, off, f_most: f.least + f32::from(u16::MAX) * f.step }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::coarse::Coarse;
 use crate::curve::{Curve, NEAREST, RECALLS, Step};
 use crate::encode::{Coded, Coding, linear, query_bytes, widths};
-use crate::layout::List;
+use crate::layout::{List, Span};
 use crate::sample::HeldOut;
 use ramekin_base::Result;
 use ramekin_memory::{Account, Reservation};
@@ -328,11 +328,17 @@ impl Trial {
 /// The estimate of one record of width `WIDTHS[width]`.
 pub(crate) fn estimate(codes: &QueryCodes, width: usize, record: &[u8], list: &List, base: f32) -> f32 {
     let bits = widths()[width];
-    let line = linear(&list.factors[width]);
     let bytes = code_bytes(bits, codes.dim());
-    let f = line.f(u16::from_le_bytes([record[bytes], record[bytes + 1]]));
-    let k = line.k(u16::from_le_bytes([record[bytes + 2], record[bytes + 3]]));
-    base + f.mul_add(codes.dot(bits, &record[..bytes]), k)
+    estimate_of(codes.dot(bits, &record[..bytes]), &record[bytes..], &list.factors[width], base)
+}
+
+/// The estimate of a record of which the product with the query is known.
+#[inline]
+pub(crate) fn estimate_of(product: f32, factors: &[u8], spans: &[Span; 2], base: f32) -> f32 {
+    // Not fused: without the right processor flags a fused step is a call.
+    let number =
+        |at: usize, span: &Span| span.least + f32::from(u16::from_le_bytes([factors[at], factors[at + 1]])) * span.step;
+    base + (number(0, &spans[0]) * product + number(2, &spans[1]))
 }
 
 /// The codes of one list.

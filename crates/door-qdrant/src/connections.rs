@@ -146,6 +146,8 @@ async fn place(hall: &Hall, free: &Arc<Semaphore>, each: u64) -> (OwnedSemaphore
 async fn greet(hall: Arc<Hall>, stream: TcpStream) {
     // Answers are short; they shall not wait for the next segment.
     let _ = stream.set_nodelay(true);
+    // An answer that nobody reads shall not hold its memory for ever.
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, limits::UNREAD_S * 1000);
     match &hall.tls {
         None => talk(&hall, stream).await,
         Some(tls) => {

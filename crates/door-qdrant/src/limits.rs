@@ -35,6 +35,9 @@ pub const CONNECTION_TLS: usize = 48 << 10;
 /// Seconds that a connection may take for its headers, or stay silent between requests.
 pub const IDLE_S: u64 = 75;
 
+/// Seconds that a client may leave an answer unread before its connection is cut.
+pub const UNREAD_S: u32 = 120;
+
 /// Seconds that open connections get to end when the server stops.
 pub const STOP_S: u64 = 10;
 

@@ -72,6 +72,7 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     };
     let node = Node::open(folder, options).map_err(|error| Failure::of_data(explain(error, &settings)))?;
     announce(&settings, &node, listener.as_ref(), tls.is_some());
+    process::drop_start_code();
 
     let ended = runtime.block_on(serve(&settings, &node, clock, listener, tls, signals, fault));
     runtime.shutdown_timeout(CUT_AFTER);

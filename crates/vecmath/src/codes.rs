@@ -132,20 +132,26 @@ impl Encoder {
 /// Steps of a uniform grid of 2^b levels that fit a normal distribution of deviation 1 best, for b from 1 (Max 1960).
 const NORMAL_STEPS: [f32; 8] = [1.596, 0.9957, 0.5860, 0.3352, 0.1881, 0.1041, 0.0569, 0.0308];
 
-/// Trial scales around the one that fits a normal distribution.
-const TRIALS: [f32; 6] = [0.80, 0.88, 0.96, 1.04, 1.14, 1.26];
-
-/// The scale among a few whose code points closest along `r`.
+/// The scale among a few whose code points closest along `r`. Few levels are best laid as for a normal distribution,
+/// more or less; many are best laid so that the largest dimension just reaches the last level. (Within 2 % of the error
+/// of the best scale of all, for 3 and 6 bits from 100 dimensions up.)
 fn best_scale(width: Width, r: &[f32], norm_squared: f32) -> f32 {
     let deviation = (norm_squared / r.len() as f32).sqrt();
-    let first = 1.0 / (deviation * NORMAL_STEPS[width.bits() as usize - 1]);
-    if width == Width::ONE || !first.is_finite() {
+    let normal = 1.0 / (deviation * NORMAL_STEPS[width.bits() as usize - 1]);
+    if width == Width::ONE || !normal.is_finite() {
         return 1.0;
     }
-    let scales = TRIALS.map(|trial| first * trial);
+    let scales = if width.bits() <= 3 {
+        [0.80, 0.88, 0.96, 1.04, 1.14, 1.26].map(|part| part * normal)
+    } else {
+        // SAFETY: any residual will do.
+        let [max, ..] = unsafe { (kernels().query_sizes)(r) };
+        let full = -width.offset() / max;
+        [0.96 * full, 0.98 * full, full, 1.06 * full, 1.15 * full, normal]
+    };
     // SAFETY: any residual will do.
     let found = unsafe { (kernels().trials)(width, r, scales) };
-    let mut best = (first, f32::MIN);
+    let mut best = (normal, f32::MIN);
     for ((along, length), scale) in found.into_iter().zip(scales) {
         let cosine = along / length.sqrt();
         if cosine > best.1 {

@@ -74,6 +74,22 @@ fn codes_point_along_the_residual_and_estimate_without_bias() {
 }
 
 #[test]
+fn codes_err_little_more_than_the_best_there_are() {
+    let mut rng = Rng::new(8);
+    // Mean sine between residual and code at 100 dimensions, the best of 400 scales each: .338, .185, .0242, .0059.
+    for (bits, most) in [(2, 0.341), (3, 0.187), (6, 0.0250), (8, 0.0063)] {
+        let width = Width::new(bits).expect("1 to 8 are allowed");
+        let mut code = vec![0; code_bytes(width, 100)];
+        let mut sum = 0.0;
+        for _ in 0..500 {
+            let found = Encoder::new(100).encode(width, &gaussian(100, &mut rng), &[0.0; 100], &mut code);
+            sum += (1.0 - f64::from(found.cosine).powi(2)).sqrt();
+        }
+        assert!(sum / 500.0 < most, "{bits} bits: {}", sum / 500.0);
+    }
+}
+
+#[test]
 fn a_code_decodes_to_what_was_packed() {
     let mut rng = Rng::new(3);
     for dim in DIMS {
