@@ -193,44 +193,74 @@ fn scan_piece(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally
     if means.index.shape.metric == Metric::Manhattan {
         return scan_bytes(means, scratch, piece, tally);
     }
-    let Scratch { codes: Some(codes), survivors, slots, best, pending, .. } = scratch else { return Ok(()) };
+    let Scratch { codes: Some(codes), survivors, slots, best, dots, .. } = scratch else { return Ok(()) };
     let slot = &slots[piece.slot];
-    let error = ERROR * slot.off;
+    let error = means.setting.slack * ERROR * slot.off;
     // Where nothing wider is at hand, the estimate itself decides.
     let line = linear(&slot.list.factors[0]);
     let (slack, threshold) = match means.wide {
-        Some(_) => (means.setting.slack * error, best.least().max(means.floor)),
-        None => (0.0, best.least().max(means.floor - slot.f_most * means.setting.slack * error)),
+        Some(_) => (error, best.least().max(means.floor)),
+        None => (0.0, best.least().max(means.floor - slot.f_most * error)),
     };
     let probe = Probe { linear: line, base: slot.base, slack, threshold };
     survivors.clear();
     codes.scan_ahead(piece.codes, piece.next, 0..piece.lanes.len(), &probe, survivors);
-    let first = slot.list.start + piece.lanes.start as u32;
-    for (place, estimate) in survivors.places.iter().zip(&survivors.estimates) {
-        let position = first + place;
-        if !passes(means, piece, position, tally) {
-            continue;
-        }
-        let candidate = Candidate { estimate: *estimate, margin: 0.0, position, slot: piece.slot as u32 };
-        match &means.wide {
-            Some((width, bytes)) => {
-                let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
-                prefetch(bytes, grid.at(position), grid.record);
-                pending.push(candidate);
-            }
-            None => {
-                let block = means.index.shape.block_bytes();
-                let one = &piece.codes[*place as usize / BLOCK * block..][..block];
-                let wide = Probe { slack: means.setting.slack * error, ..probe };
-                let (_, margin) = codes.scan_one(one, *place as usize % BLOCK, &wide);
-                best.push(Candidate { margin, ..candidate });
-            }
-        }
+    let (margin, first) = (slot.f_most * error, best.kept() * 2);
+    if means.wide.is_none() {
+        keep_survivors(means, scratch, piece, tally, &Probe { slack: error, ..probe });
+        return Ok(());
     }
+    let mut rest = f32::INFINITY;
+    if !best.is_full() && survivors.len() > first * 2 {
+        // While nothing is known everything passes: the most promising go first, so that most of the rest need not.
+        dots.clear();
+        dots.extend_from_slice(&survivors.estimates);
+        rest = *dots.select_nth_unstable_by(first - 1, |a, b| b.total_cmp(a)).1;
+        send_survivors(means, scratch, piece, tally, rest..f32::INFINITY);
+        refine(means, scratch);
+    }
+    let known = scratch.best.least().max(means.floor);
+    send_survivors(means, scratch, piece, tally, known - margin..rest);
     if scratch.pending.len() >= WAITING {
         refine(means, scratch);
     }
     Ok(())
+}
+
+/// Survivors of these estimates are to be refined by their wider codes, which are asked for.
+fn send_survivors(
+    means: &Means<'_>,
+    scratch: &mut Scratch,
+    piece: &Piece<'_>,
+    tally: &mut Tally,
+    estimates: Range<f32>,
+) {
+    let Some((width, bytes)) = &means.wide else { return };
+    let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
+    let Scratch { survivors, slots, pending, .. } = scratch;
+    let first = slots[piece.slot].list.start + piece.lanes.start as u32;
+    for (place, estimate) in survivors.places.iter().zip(&survivors.estimates) {
+        let position = first + place;
+        if estimates.contains(estimate) && passes(means, piece, position, tally) {
+            prefetch(bytes, grid.at(position), grid.record);
+            pending.push(Candidate { estimate: *estimate, margin: 0.0, position, slot: piece.slot as u32 });
+        }
+    }
+}
+
+/// Survivors are candidates by their estimates alone, each with its error bound.
+fn keep_survivors(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally, probe: &Probe) {
+    let Scratch { codes: Some(codes), survivors, slots, best, .. } = scratch else { return };
+    let first = slots[piece.slot].list.start + piece.lanes.start as u32;
+    let block = means.index.shape.block_bytes();
+    for (place, estimate) in survivors.places.iter().zip(&survivors.estimates) {
+        let position = first + place;
+        if passes(means, piece, position, tally) {
+            let one = &piece.codes[*place as usize / BLOCK * block..][..block];
+            let (_, margin) = codes.scan_one(one, *place as usize % BLOCK, probe);
+            best.push(Candidate { estimate: *estimate, margin, position, slot: piece.slot as u32 });
+        }
+    }
 }
 
 /// Whether the filter lets a vector through.
@@ -263,19 +293,8 @@ fn scan_bytes(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally
     Ok(())
 }
 
-/// Refines what waits: its wider codes were asked for when it passed, and have arrived by now.
+/// Refines what waits, but for what no longer passes: its wider codes were asked for, and have arrived by now.
 fn refine(means: &Means<'_>, scratch: &mut Scratch) {
-    // While nothing is known everything passes: then the most promising go first, so that the rest need not.
-    let first = scratch.best.kept() * 2;
-    if !scratch.best.is_full() && scratch.pending.len() > first * 2 {
-        scratch.pending.select_nth_unstable_by(first - 1, |a, b| b.cmp(a));
-        refine_some(means, scratch, first);
-    }
-    refine_some(means, scratch, usize::MAX);
-}
-
-/// Refines the first `most` of what waits, but for what no longer passes.
-fn refine_some(means: &Means<'_>, scratch: &mut Scratch, most: usize) {
     let Some((width, bytes)) = &means.wide else { return };
     let Scratch { codes: Some(codes), slots, best, pending, starts, dots, profile, .. } = scratch else { return };
     let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
@@ -283,7 +302,7 @@ fn refine_some(means: &Means<'_>, scratch: &mut Scratch, most: usize) {
     let error = means.setting.slack * ERROR;
     let mut kept = 0;
     starts.clear();
-    for at in 0..most.min(pending.len()) {
+    for at in 0..pending.len() {
         let slot = &slots[pending[at].slot as usize];
         if pending[at].estimate + slot.f_most * error * slot.off > known {
             starts.push(grid.at(pending[at].position));
@@ -305,7 +324,7 @@ fn refine_some(means: &Means<'_>, scratch: &mut Scratch, most: usize) {
             best.push(Candidate { estimate, ..*candidate });
         }
     }
-    pending.drain(..most.min(pending.len()));
+    pending.clear();
 }
 
 /// Asks the processor for the cache lines of some bytes.

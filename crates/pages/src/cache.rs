@@ -21,7 +21,7 @@ use crate::purse::{PAGE_COST, Purse};
 use crate::space::Space;
 use crate::writer::PageWriter;
 use parking_lot::Mutex;
-use ramekin_base::{Kind, Result};
+use ramekin_base::{Error, Kind, Result, Size};
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Budget, YieldOrder};
 use std::collections::VecDeque;
@@ -154,16 +154,23 @@ impl Cache {
         }
     }
 
-    /// Room for a section. Cached pages make way, resident sections do not.
+    /// Fails where a section of so many pages would not fit even if every cached page made way.
+    pub(crate) fn could_keep(&self, pages: usize) -> Result<()> {
+        let most = self.budget.free() + self.purse.lock().above_reserve() * PAGE_COST;
+        if Self::cost(pages as u32) <= most {
+            return Ok(());
+        }
+        let [needed, most] = [Self::cost(pages as u32), most].map(Size);
+        Err(Error::busy(format!("{needed} needed to keep a section in memory, {most} could be free")))
+    }
+
+    /// Room for pages of a section. Cached pages make way, resident sections do not.
     pub(crate) fn take_kept(&self, pages: usize) -> Result<()> {
         loop {
             let taken = self.purse.lock().take_kept(pages);
             let Err(short) = taken else { return Ok(()) };
-            let above = self.purse.lock().above_reserve();
-            // Nothing is pushed out for a section that would not fit all the same.
-            let hopeless = Self::cost(pages as u32) > self.budget.free() + above * PAGE_COST;
-            let step = ROOM_STEP.min(pages).min(above as usize);
-            if hopeless || self.evict(step).0 == 0 {
+            let step = ROOM_STEP.min(pages).min(self.purse.lock().above_reserve() as usize);
+            if self.evict(step).0 == 0 {
                 return Err(short);
             }
         }

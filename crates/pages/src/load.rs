@@ -1,9 +1,12 @@
 //! Sections become resident and go back to pages.
 //!
 //! ```text
-//!   load     pay for all pages ─► take over those that are cached ─► read the rest in big runs
+//!   load     would all fit? ─► batch by batch: pay ─► take over what is cached ─► read the rest in big runs
 //!   unload   wait for the last guard ─► pinned pages become cached ones, the others leave memory
 //! ```
+//!
+//! Batches end where huge pages of the processor do: a resident section is read all over, and a walk through the
+//! page table for each record that is looked at would cost more than the record.
 
 use crate::cache::Cache;
 use crate::file::PageFile;
@@ -16,8 +19,15 @@ use std::sync::Arc;
 
 /// Pages of one read.
 const RUN: usize = 64;
-/// Pages that are read as one batch or leave memory under one lock.
-const BATCH: usize = 1024;
+/// Pages that are paid for and read as one batch, or leave memory under one lock.
+const BATCH: u32 = 1024;
+
+/// The range in batches that end at multiples of [`BATCH`].
+fn batches(pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    let first = pages.start / BATCH;
+    let end = pages.end;
+    (first..end.div_ceil(BATCH)).map(move |at| (at * BATCH).max(pages.start)..((at + 1) * BATCH).min(end))
+}
 
 impl PageFile {
     pub(crate) fn load(self: &Arc<Self>, index: u32) -> Result<()> {
@@ -30,9 +40,7 @@ impl PageFile {
             }
         }
         let pages = self.range(index);
-        let loaded = cache
-            .take_kept(pages.len())
-            .and_then(|()| self.keep_all(pages.clone()).inspect_err(|_| cache.release(pages.clone())));
+        let loaded = cache.could_keep(pages.len()).and_then(|()| self.keep_all(pages));
         if loaded.is_ok() {
             cache.residents.lock().push((Arc::downgrade(self), index));
         }
@@ -41,30 +49,45 @@ impl PageFile {
         loaded
     }
 
-    /// Makes every page of the range `Kept`.
+    /// Makes every page of the range `Kept`, or none.
     fn keep_all(&self, pages: Range<u32>) -> Result<()> {
         let cache = self.cache();
-        let mut claims = Vec::with_capacity(BATCH.min(pages.len()));
-        loop {
-            cache.take_over(&pages);
-            let mut busy = None;
-            for start in pages.clone().step_by(BATCH) {
-                claims.clear();
-                for page in start..pages.end.min(start + BATCH as u32) {
-                    let word = cache.space.word(page);
-                    if word.is_kept() {
-                        continue;
-                    }
-                    if word.claim() {
-                        claims.push(Claim { file: self, page, heat: 0 });
-                    } else {
-                        busy = Some(word);
-                    }
-                }
-                cache.fill(&claims, RUN)?;
-                claims.iter().for_each(|claim| cache.space.word(claim.page).publish_kept());
-                cache.gate.notify();
+        cache.space.use_huge(pages.clone(), true);
+        for batch in batches(pages.clone()) {
+            let kept = cache
+                .take_kept(batch.len())
+                .and_then(|()| self.keep_batch(&batch).inspect_err(|_| cache.release(batch.clone())));
+            if kept.is_err() {
+                cache.release(pages.start..batch.start);
+                cache.space.use_huge(pages, false);
+                return kept;
             }
+        }
+        Ok(())
+    }
+
+    /// Makes every page of a batch that is paid for `Kept`.
+    fn keep_batch(&self, batch: &Range<u32>) -> Result<()> {
+        let cache = self.cache();
+        let mut claims = Vec::with_capacity(batch.len());
+        loop {
+            cache.take_over(batch);
+            let mut busy = None;
+            claims.clear();
+            for page in batch.clone() {
+                let word = cache.space.word(page);
+                if word.is_kept() {
+                    continue;
+                }
+                if word.claim() {
+                    claims.push(Claim { file: self, page, heat: 0 });
+                } else {
+                    busy = Some(word);
+                }
+            }
+            cache.fill(&claims, RUN)?;
+            claims.iter().for_each(|claim| cache.space.word(claim.page).publish_kept());
+            cache.gate.notify();
             // A page that a fetch or the clock's hand was moving is looked at again.
             let Some(word) = busy else { return Ok(()) };
             cache.gate.wait(|| !word.is_moving());
@@ -84,6 +107,7 @@ impl PageFile {
     pub(crate) fn finish_unload(&self, index: u32) {
         let cache = self.cache();
         cache.release(self.range(index));
+        cache.space.use_huge(self.range(index), false);
         let here = |file: &std::sync::Weak<PageFile>| std::ptr::eq(file.as_ptr(), self);
         cache.residents.lock().retain(|(file, at)| !(here(file) && *at == index));
         self.keep(index).finish(false);
@@ -106,11 +130,11 @@ impl Cache {
     /// paid for the range as a section is given back.
     fn release(&self, pages: Range<u32>) {
         let mut left = pages.len();
-        let mut taken = Vec::with_capacity(BATCH.min(pages.len()));
-        for start in pages.clone().step_by(BATCH) {
+        let mut taken = Vec::with_capacity(pages.len().min(BATCH as usize));
+        for batch in batches(pages) {
             taken.clear();
             let mut ring = self.ring.lock();
-            for page in start..pages.end.min(start + BATCH as u32) {
+            for page in batch {
                 match self.space.word(page).unkeep() {
                     Some(Unkeep::Taken) => taken.push(page),
                     Some(Unkeep::Cached) => {

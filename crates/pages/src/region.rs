@@ -12,7 +12,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Addresses that one page of the kernel's page table covers on the machines we know.
+/// Addresses that one page of the kernel's page table, or one huge page, covers on the machines we know.
 const TABLE_SPAN: usize = 2 << 20;
 
 /// Ranges that go back to the kernel in one call.
@@ -23,8 +23,10 @@ const BATCH: usize = 64;
 const PIDFD_SELF: libc::c_int = -10_000;
 
 pub(crate) struct Region {
+    /// A multiple of [`TABLE_SPAN`], up to so many bytes into what is mapped.
     base: NonNull<u8>,
     bytes: usize,
+    mapped: NonNull<u8>,
     /// The kernel takes advice on many ranges in one call.
     batches: AtomicBool,
 }
@@ -37,15 +39,21 @@ impl Region {
     pub(crate) fn new(bytes: usize) -> Result<Self> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new private mapping at an address of the kernel's choice touches nothing of ours.
-        let mapped = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags) };
-        let base = mapped.ok().and_then(|base| NonNull::new(base.cast::<u8>())).ok_or_else(|| {
+        let mapped = unsafe {
+            let all = bytes.saturating_add(TABLE_SPAN);
+            mmap_anonymous(std::ptr::null_mut(), all, ProtFlags::READ | ProtFlags::WRITE, flags)
+        };
+        let mapped = mapped.ok().and_then(|base| NonNull::new(base.cast::<u8>())).ok_or_else(|| {
             Error::no_memory(format!(
                 "the kernel refused {} of virtual addresses; raise `ulimit -v`, set vm.overcommit_memory to 0 or 1, \
                  or ask for a smaller address range",
                 Size(bytes as u64)
             ))
         })?;
-        let region = Self { base, bytes, batches: AtomicBool::new(true) };
+        let aligned = mapped.as_ptr().align_offset(TABLE_SPAN);
+        // SAFETY: less than `TABLE_SPAN` into a mapping that is so much longer than asked for.
+        let base = unsafe { mapped.add(aligned) };
+        let region = Self { base, bytes, mapped, batches: AtomicBool::new(true) };
         region.advise(0, bytes, Advice::LinuxNoHugepage);
         Ok(region)
     }
@@ -113,6 +121,15 @@ impl Region {
         true
     }
 
+    /// The kernel may, or may no longer, back the range with huge pages; only whole ones inside it count, so that
+    /// no byte beside the range comes to memory with it.
+    pub(crate) fn use_huge(&self, offset: usize, bytes: usize, huge: bool) {
+        let (first, last) = (offset.next_multiple_of(TABLE_SPAN), (offset + bytes) / TABLE_SPAN * TABLE_SPAN);
+        if first < last {
+            self.advise(first, last - first, if huge { Advice::LinuxHugepage } else { Advice::LinuxNoHugepage });
+        }
+    }
+
     fn remap(&self, offset: usize, bytes: usize) -> bool {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
         // SAFETY: the addresses are ours, nobody holds a slice of them, and they stay mapped and zeroed.
@@ -131,7 +148,7 @@ impl Region {
 impl Drop for Region {
     fn drop(&mut self) {
         // SAFETY: exactly the mapping of `new`; borrowers hold the owner of this region alive.
-        let unmapped = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
+        let unmapped = unsafe { munmap(self.mapped.as_ptr().cast(), self.bytes + TABLE_SPAN) };
         debug_assert!(unmapped.is_ok());
     }
 }

@@ -13,6 +13,7 @@ use crate::word::Word;
 use parking_lot::Mutex;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result, Size};
+use std::ops::Range;
 
 const WORD: usize = size_of::<Word>();
 
@@ -88,6 +89,11 @@ impl Space {
         for page in pages {
             self.word(*page).clear();
         }
+    }
+
+    /// Says whether the kernel may back the range with huge pages where it holds whole ones.
+    pub(crate) fn use_huge(&self, pages: Range<u32>, huge: bool) {
+        self.memory.use_huge(pages.start as usize * PAGE, pages.len() * PAGE, huge);
     }
 
     #[cfg(test)]
