@@ -32,7 +32,13 @@ def one(form: str, data: dataset.Dataset, args, report: Report) -> None:
         def measure() -> dict:
             ledger = server.memory()
             # The ledger takes its own reading of the charge, so the two numbers are of one moment.
-            return {"charge": server.charge(), "unaccounted": ledger["unaccounted_bytes"], "disk": server.disk_bytes()}
+            return {
+                "charge": server.charge(),
+                "unaccounted": ledger["unaccounted_bytes"],
+                "disk": server.disk_bytes(),
+                "accounts": ledger["accounts"],
+                "kernel": server.cgroup.stat() if server.cgroup else {},
+            }
 
         sampler = Sampler(measure)
         start = time.monotonic()
@@ -67,6 +73,11 @@ def one(form: str, data: dataset.Dataset, args, report: Report) -> None:
         worst <= 0.05 * server.budget,
         speed=True,
     )
+    furthest = max(samples, key=lambda s: abs(s["unaccounted"]), default={"accounts": [], "kernel": {}})
+    largest = sorted(furthest["accounts"], key=lambda account: -account["bytes"])[:8]
+    report.row(f"{label}: booked at that moment", ", ".join(f"{a['name']} {mib(a['bytes'])}" for a in largest))
+    held = {name: furthest["kernel"].get(name, 0) for name in ("anon", "file", "sock", "kernel", "pagetables", "slab")}
+    report.row(f"{label}: held at that moment", ", ".join(f"{name} {mib(size)}" for name, size in held.items()))
     report.row(f"{label}: recall@10, default parameters, {len(data.query):,} queries", f"{recall:.4f}", ">= 0.95", recall >= 0.95)
     report.row(f"{label}: ledger could not be read", f"{sampler.failures} times", "never", sampler.failures == 0)
     report.row(f"{label}: searches, 2 connections", f"{seen.per_second:,.0f}/s, p99 {seen.percentile(99):.1f} ms")
