@@ -76,7 +76,8 @@ def one(form: str, data: dataset.Dataset, args, report: Report) -> None:
     furthest = max(samples, key=lambda s: abs(s["unaccounted"]), default={"accounts": [], "kernel": {}})
     largest = sorted(furthest["accounts"], key=lambda account: -account["bytes"])[:8]
     report.row(f"{label}: booked at that moment", ", ".join(f"{a['name']} {mib(a['bytes'])}" for a in largest))
-    held = {name: furthest["kernel"].get(name, 0) for name in ("anon", "file", "sock", "kernel", "pagetables", "slab")}
+    sizes = ("anon", "file", "kernel", "sock", "rss", "cache", "rss_huge", "mapped_file")  # as either version of cgroups has them
+    held = {name: furthest["kernel"][name] for name in sizes if name in furthest["kernel"]}
     report.row(f"{label}: held at that moment", ", ".join(f"{name} {mib(size)}" for name, size in held.items()))
     report.row(f"{label}: recall@10, default parameters, {len(data.query):,} queries", f"{recall:.4f}", ">= 0.95", recall >= 0.95)
     report.row(f"{label}: ledger could not be read", f"{sampler.failures} times", "never", sampler.failures == 0)

@@ -80,8 +80,10 @@ pub fn charge() -> Charge {
 pub struct Allocator {
     /// Bytes that it holds from the kernel, and bytes that it handed out.
     pub resident: fn() -> Option<(u64, u64)>,
-    /// Gives back to the kernel what its callers no longer need.
+    /// Gives back to the kernel what has not been used for a while.
     pub decay: fn(),
+    /// Gives back to the kernel all that is not in use.
+    pub purge: fn(),
 }
 
 static ALLOCATOR: std::sync::OnceLock<Allocator> = std::sync::OnceLock::new();
@@ -96,9 +98,17 @@ pub fn allocator_resident() -> Option<(u64, u64)> {
     (ALLOCATOR.get()?.resident)()
 }
 
-/// Asks the allocator to give back to the kernel what its callers no longer need. Quick where there is nothing to give.
+/// Asks the allocator to give back to the kernel what has not been used for a while. Quick where there is nothing to give.
 pub fn allocator_decay() {
     if let Some(allocator) = ALLOCATOR.get() {
         (allocator.decay)();
+    }
+}
+
+/// Asks the allocator to give back to the kernel all that is not in use. For those who let go of much at one time, before
+/// they give up what they reserved for it.
+pub fn allocator_purge() {
+    if let Some(allocator) = ALLOCATOR.get() {
+        (allocator.purge)();
     }
 }

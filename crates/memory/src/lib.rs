@@ -20,7 +20,8 @@ mod pressure;
 
 pub use account::{Account, Budget, Reservation};
 pub use kernel::{
-    Allocator, Charge, allocator_decay, allocator_resident, cgroup_limit, charge, machine_memory, set_allocator,
+    Allocator, Charge, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge, machine_memory,
+    set_allocator,
 };
 pub use ledger::{Ledger, Line};
 pub use pressure::{Pressure, Yield, YieldOrder};

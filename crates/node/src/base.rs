@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Counts come from the process as it is built and started; the constants were measured once, on the
-//! release build of an idle server (`docs/base.md` has the commands), and are never measured at run time:
+//! release build (`/proc/PID/smaps` and the cgroup's own numbers), and are never measured at run time:
 //! a book that is written from the scales cannot show what is missing.
 
 /// Bytes of stack that a thread of ours touches; most of its mapping is never touched.
@@ -19,12 +19,12 @@ const ALLOCATOR: u64 = 1 << 20;
 /// The C library, the loader and the kernel's own for a process.
 const SYSTEM: u64 = 512 << 10;
 
-/// Share of the mapped code that is charged to us, per cent: about 60 are touched, but the kernel charges
-/// a page of a file to whoever read it first, which is mostly the one who built or copied the binary.
-const CODE_TOUCHED: u64 = 15;
+/// Share of the mapped code that a server in use reads, per cent. What only the start needed is given back, so that
+/// this is charged to us whether the binary was in the page cache before or not.
+const CODE_TOUCHED: u64 = 50;
 
 /// In words, for the ledger.
-pub const BASE_FORMULA: &str = "code x 0.15 + threads x (stack + kernel) + rings x ring + allocator + system";
+pub const BASE_FORMULA: &str = "code x 0.5 + threads x (stack + kernel) + rings x ring + allocator + system";
 
 /// What the formula counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   jemalloc   2 arenas, freed pages back within 200 ms, large blocks at once, small thread caches
-//!   kernel     no huge pages: a budget of 24 MiB has no room for guesses of 2 MiB
+//!   kernel     huge pages only where we ask: a budget of 24 MiB has no room for guesses of 2 MiB
 //!   files      soft limit raised to the hard one, at most FILES_MAX
 //!   code       what only the start needed is given back; the rest comes back page by page
 //! ```
@@ -38,25 +38,6 @@ pub static MALLOC_CONF: Conf = Conf(
 /// Open files that we ask for: data files, connections and room to spare.
 const FILES_MAX: u64 = 65_536;
 
-/// Bytes that jemalloc holds from the kernel and bytes that it handed out.
-fn resident() -> Option<(u64, u64)> {
-    tikv_jemalloc_ctl::epoch::advance().ok()?;
-    let resident = tikv_jemalloc_ctl::stats::resident::read().ok()?;
-    let allocated = tikv_jemalloc_ctl::stats::allocated::read().ok()?;
-    Some((resident as u64, allocated as u64))
-}
-
-/// Asks jemalloc to give back to the kernel what its callers no longer need.
-fn decay() {
-    // `arena.4096` stands for all arenas (MALLCTL_ARENAS_ALL).
-    let name = c"arena.4096.decay";
-    // SAFETY: a known name without a value to read or write; the call takes no memory of ours.
-    let code = unsafe {
-        tikv_jemalloc_sys::mallctl(name.as_ptr(), std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut(), 0)
-    };
-    debug_assert_eq!(code, 0, "the allocator knows the name");
-}
-
 /// Bytes that the allocator holds from the kernel, and bytes that it handed out.
 fn allocator_resident() -> Option<(u64, u64)> {
     tikv_jemalloc_ctl::epoch::advance().ok()?;
@@ -65,26 +46,46 @@ fn allocator_resident() -> Option<(u64, u64)> {
     Some((resident as u64, allocated as u64))
 }
 
-/// Asks the allocator to give back to the kernel what its callers no longer need.
+/// Asks the allocator to give back to the kernel what has not been used for a while.
 fn allocator_decay() {
-    // `arena.4096` stands for all arenas (MALLCTL_ARENAS_ALL).
-    let name = c"arena.4096.decay";
+    tell_all_arenas(c"arena.4096.decay");
+}
+
+/// Asks the allocator to give back to the kernel all that is not in use.
+fn allocator_purge() {
+    tell_all_arenas(c"arena.4096.purge");
+}
+
+/// `arena.4096` stands for all arenas (MALLCTL_ARENAS_ALL).
+fn tell_all_arenas(name: &std::ffi::CStr) {
     let none = std::ptr::null_mut;
     // SAFETY: a known name without a value to read or write; the call takes no memory of ours.
     let code = unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), none(), none().cast(), none(), 0) };
     debug_assert_eq!(code, 0, "the allocator knows the name");
 }
 
-/// Sets what holds for the whole process.
-pub fn prepare() -> Result<()> {
-    set_allocator(Allocator { resident: allocator_resident, decay: allocator_decay });
-    ramekin_memory::set_allocator(ramekin_memory::Allocator { resident, decay });
-    // SAFETY: takes three numbers and changes a flag of this process.
-    let refused = unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } != 0;
-    if refused {
-        // Old kernels and strict sandboxes: jemalloc and the page cache ask for small pages by themselves too.
+/// No huge pages but where we ask for them.
+fn refuse_huge_pages() {
+    /// Of `PR_SET_THP_DISABLE`, since Linux 6.18: but for memory that was advised to have them.
+    const EXCEPT_ADVISED: libc::c_ulong = 2;
+    let disable = |how: libc::c_ulong| {
+        // SAFETY: takes four numbers and changes a flag of this process.
+        unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1 as libc::c_ulong, how, 0, 0) == 0 }
+    };
+    if disable(EXCEPT_ADVISED) {
+        return;
+    }
+    // An older kernel knows all or nothing; it gives them unasked only where it was told to.
+    let always = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+    if always.is_ok_and(|text| text.contains("[always]")) && !disable(0) {
         tracing::debug!("the kernel does not let this process turn huge pages off");
     }
+}
+
+/// Sets what holds for the whole process.
+pub fn prepare() -> Result<()> {
+    set_allocator(Allocator { resident: allocator_resident, decay: allocator_decay, purge: allocator_purge });
+    refuse_huge_pages();
     let now = getrlimit(Resource::Nofile);
     let hard = now.maximum.unwrap_or(FILES_MAX).min(FILES_MAX);
     if now.current.is_some_and(|soft| soft < hard) {

@@ -67,7 +67,7 @@ BUGS = [
         "segment.dead.count() != kept_dead && (moved || !listed) && segment.dead.count() == u64::MAX",
     ),
     (
-        "forget the rows that die while a segment is read back",
+        "forget the dead rows when a segment is opened",
         "crates/vectors/src/manifest.rs",
         "    segment.dead.merge(&words);\n",
         "",

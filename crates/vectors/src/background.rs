@@ -24,7 +24,7 @@ use crate::writer::Request;
 use parking_lot::Mutex;
 use ramekin_ann::Work;
 use ramekin_base::{Error, Kind, Result};
-use ramekin_memory::Account;
+use ramekin_memory::{Account, allocator_purge};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -151,6 +151,8 @@ fn build(
     };
     let meta = write_segment(rows, &config, &mut out, &work);
     reporter.end();
+    // The build has let go of much.
+    allocator_purge();
     let Some(meta) = meta? else { return Ok(None) };
     let json = serde_json::to_vec(&meta)
         .map_err(|error| Error::bug(format!("a segment does not describe itself: {error}")))?;

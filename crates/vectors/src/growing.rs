@@ -17,7 +17,7 @@ use hashbrown::HashTable;
 use parking_lot::{RwLock, RwLockReadGuard};
 use ramekin_base::{PointId, Result};
 use ramekin_log::Position;
-use ramekin_memory::{Account, Reservation};
+use ramekin_memory::{Account, Reservation, allocator_purge};
 use ramekin_vecmath::{Metric, score_block};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +28,8 @@ const CHUNK: usize = 32;
 const SLOT_BYTES: usize = 112;
 /// Bytes of a vector besides its floats.
 const VECTOR_BYTES: usize = 16;
+/// A part of so many bytes goes back to the kernel at once when it ends.
+const PURGE_FROM: u64 = 1 << 20;
 /// Bytes by which the reservation moves.
 const STEP: u64 = 64 << 10;
 
@@ -184,6 +186,19 @@ impl Growing {
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read()
+    }
+}
+
+impl Drop for Growing {
+    /// Many small blocks go at one time: the kernel has them back before their reservation ends.
+    fn drop(&mut self) {
+        let inner = self.inner.get_mut();
+        let held = inner.bytes;
+        (inner.ids, inner.payloads, inner.dead) = Default::default();
+        (inner.table, inner.columns) = Default::default();
+        if held >= PURGE_FROM {
+            allocator_purge();
+        }
     }
 }
 
