@@ -84,7 +84,7 @@ pub trait Disk: Send + std::marker::Sync {
     /// Files that are open stay readable.
     fn rename(&self, from: &Path, to: Option<&Path>) -> Result<()>;
 
-    /// Makes a folder and what is missing above it. It may exist already.
+    /// Makes a folder and what is missing above it, each name durable. It may exist already.
     fn make_folder(&self, folder: &Path) -> Result<()>;
 
     /// The length of a file, bytes.

@@ -12,7 +12,7 @@ use crate::{mmap, pread, probe, uring};
 use parking_lot::RwLock;
 use ramekin_base::{Error, Result};
 use rustix::fd::AsRawFd;
-use rustix::fs::{self, Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::fs::{self, Access, Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -148,12 +148,7 @@ impl Disk for Local {
                 }
                 Ok(())
             }
-            Sync::Folder(folder) => {
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-                fs::open(folder, flags, Mode::empty())
-                    .and_then(fs::fsync)
-                    .map_err(|error| errno(error, "fsync", folder))
-            }
+            Sync::Folder(folder) => sync_folder(folder),
         }
     }
 
@@ -248,6 +243,34 @@ impl LocalFile {
     fn drop_behind(&self) {
         let _ = fs::fadvise(self.fd(), 0, None, Advice::DontNeed);
     }
+}
+
+/// Makes a folder and what is missing above it, each name durable in its parent.
+pub(crate) fn make_folder(folder: &Path) -> Result<()> {
+    let failed = |error| errno(error, "make", folder);
+    let parent = match folder.parent() {
+        None => return Ok(()),
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+    };
+    if !parent.is_dir() {
+        make_folder(parent)?;
+    }
+    match fs::mkdir(folder, Mode::from(0o777)) {
+        // Also this may be new: whoever made it may have ended before its name was durable.
+        Err(Errno::EXIST) if folder.is_dir() => {}
+        made => made.map_err(failed)?,
+    }
+    match fs::access(parent, Access::READ_OK) {
+        Ok(()) => sync_folder(parent),
+        // A parent that we may not read is not ours, and was there before.
+        Err(_) => Ok(()),
+    }
+}
+
+fn sync_folder(folder: &Path) -> Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    fs::open(folder, flags, Mode::empty()).and_then(fs::fsync).map_err(|error| errno(error, "fsync", folder))
 }
 
 /// An error of the kernel, with what was tried and where.

@@ -9,7 +9,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open, stat};
 use rustix::io::{Errno, pread, pwrite};
 use std::path::{Path, PathBuf};
 
-use crate::local::errno;
+use crate::local::{errno, make_folder};
 
 /// The folder is ours until this is dropped.
 pub struct FolderLock {
@@ -20,7 +20,7 @@ pub struct FolderLock {
 impl FolderLock {
     /// Makes the folder, and what is missing above it, then locks it.
     pub fn make_and_take(folder: &Path) -> Result<Self> {
-        std::fs::create_dir_all(folder).map_err(|error| Error::from(error).at(folder.display()))?;
+        make_folder(folder)?;
         Self::take(folder)
     }
 
