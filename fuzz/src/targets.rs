@@ -27,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "operation", run: operation },
     Target { name: "page_file", run: page_file },
     Target { name: "manifest", run: manifest },
+    Target { name: "options", run: options },
     Target { name: "bodies", run: bodies },
 ];
 
@@ -40,7 +41,8 @@ pub fn names() -> String {
 
 fn size(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    if let Ok(size) = Size::parse(text) {
+    if let Ok(size) = text.parse::<Size>() {
+        assert!(!size.to_string().is_empty());
         assert_eq!(Size::parse(&size.0.to_string()).ok(), Some(size), "plain bytes come back");
     }
 }
@@ -65,6 +67,14 @@ fn log(bytes: &[u8]) {
         assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported));
     }
     let position = bytes.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first));
+    let mut header = log_format::encode_file_header(position);
+    assert_eq!(log_format::decode_file_header(&header).ok(), Some(position), "a file's header comes back");
+    if let Some(version) = bytes.first() {
+        header[8] = *version;
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..]);
+        header[12..16].copy_from_slice(&crc.to_le_bytes());
+        _ = log_format::decode_file_header(&header);
+    }
     for at in [0, position] {
         if let Some(header) = Header::decode(bytes, at) {
             assert_eq!(header.encode(at)[..], bytes[..RECORD_HEADER], "a header comes back");
@@ -80,6 +90,8 @@ fn log(bytes: &[u8]) {
         let made = if bytes[16] & 1 == 0 { Header::pad(len, durable) } else { Header { len, ..Header::record(bytes, durable) } };
         if let Some(read) = Header::decode(&made.encode(position), position) {
             assert_eq!(read, made);
+            assert!(read.next(0) > read.len as u64);
+            _ = read.holds(bytes);
         }
     }
     let offset = position >> 1;
@@ -122,6 +134,9 @@ fn page_file(bytes: &[u8]) {
 /// The manifest, as it stands, and with a first line that fits its JSON.
 fn manifest(bytes: &[u8]) {
     check_manifest(manifest_format::decode(bytes));
+    let newer = format!("RAMEKIN-MANIFEST 999 {:012} ", bytes.len());
+    let crc = crc32c::crc32c_append(crc32c::crc32c(newer.as_bytes()), bytes);
+    check_manifest(manifest_format::decode(&[format!("{newer}{crc:08x}\n").as_bytes(), bytes].concat()));
     let mut whole = format!("RAMEKIN-MANIFEST 001 {:012} ", bytes.len()).into_bytes();
     let crc = crc32c::crc32c_append(crc32c::crc32c(&whole), bytes);
     whole.extend_from_slice(format!("{crc:08x}\n").as_bytes());
@@ -136,6 +151,15 @@ fn check_manifest(decoded: Result<manifest_format::Manifest>) {
             assert!(again.is_ok_and(|again| again == manifest), "a manifest comes back");
         }
         Err(error) => assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
+    }
+}
+
+/// What follows the question mark of a request.
+fn options(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(options) = decode::Options::read(text)
+    {
+        assert!(!options.timeout.is_zero());
     }
 }
 
