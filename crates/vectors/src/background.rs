@@ -295,16 +295,6 @@ pub(crate) fn merge_turn(shared: &Shared) -> bool {
     matches!(merge_one(shared), Ok(true))
 }
 
-/// How far merges stand behind searches and writes where there are too few processors for all: they get a third.
-const MERGE_NICENESS: i32 = 5;
-
-/// The calling thread, and those that it will start, come after the others.
-pub(crate) fn step_back() {
-    if let Err(error) = rustix::process::nice(MERGE_NICENESS) {
-        tracing::debug!("merges run like everything else: {error}");
-    }
-}
-
 /// Runs `turn` until the store closes; waits for work between turns, and a moment after a failure.
 pub(crate) fn run(shared: &Shared, turn: fn(&Shared) -> bool) {
     while !shared.is_closing() {

@@ -142,10 +142,7 @@ impl Store {
         let shared = self.shared.clone();
         threads.push(spawn("sealer", move || background::run(&shared, background::seal_turn))?);
         let shared = self.shared.clone();
-        threads.push(spawn("merger", move || {
-            background::step_back();
-            background::run(&shared, background::merge_turn);
-        })?);
+        threads.push(spawn("merger", move || background::run(&shared, background::merge_turn))?);
         Ok(())
     }
 
