@@ -410,6 +410,19 @@ impl Reservation {
         self.account.shared.released.notify_all();
     }
 
+    /// Takes `bytes` out as a reservation of their own (all of them if it holds fewer).
+    pub fn split(&mut self, bytes: u64) -> Reservation {
+        let bytes = bytes.min(self.bytes);
+        self.bytes -= bytes;
+        Reservation { account: self.account.clone(), bytes }
+    }
+
+    /// Takes over what `other` holds. Both are of one account.
+    pub fn join(&mut self, mut other: Reservation) {
+        debug_assert_eq!(self.account.index, other.account.index, "reservations of two accounts");
+        self.bytes += std::mem::take(&mut other.bytes);
+    }
+
     /// Grows or shrinks to `bytes`.
     pub fn resize(&mut self, bytes: u64) -> Result<()> {
         if bytes > self.bytes {
@@ -448,6 +461,20 @@ mod tests {
         assert_eq!(c.try_reserve(61).unwrap_err().kind(), Kind::NoMemory);
         drop(held);
         assert_eq!(c.try_reserve(60).unwrap().bytes(), 60);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn a_reservation_splits_and_joins() {
+        let budget = Budget::new(100);
+        let mut whole = budget.root().try_reserve(60).unwrap();
+        let part = whole.split(25);
+        assert_eq!((whole.bytes(), part.bytes(), budget.reserved()), (35, 25, 60));
+        assert_eq!(whole.split(99).bytes(), 35);
+        assert_eq!(budget.reserved(), 25);
+        whole.join(part);
+        assert_eq!((whole.bytes(), budget.reserved()), (25, 25));
+        drop(whole);
         assert_eq!(budget.reserved(), 0);
     }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Can the simulator see? Plants ten bugs, one at a time, in a copy of the tree, and asks whether some seed fails.
+"""Can the simulator see? Plants fourteen bugs, one at a time, in a copy of the tree, and asks whether some seed fails.
 
     copy of the tree --> one line made wrong --> build the simulator --> seeds until one fails --> caught, or missed
 
@@ -68,7 +68,7 @@ BUGS = [
     ),
     (
         "forget the dead rows when a segment is opened",
-        "crates/vectors/src/manifest.rs",
+        "crates/vectors/src/overlay.rs",
         "    segment.dead.merge(&words);\n",
         "",
     ),
@@ -77,6 +77,30 @@ BUGS = [
         "crates/vectors/src/collection.rs",
         "        view.active.insert(batch, payloads, sequence);\n        for part in &view.frozen {\n            for id in &batch.ids {\n                part.kill(*id);\n            }\n        }\n",
         "        view.active.insert(batch, payloads, sequence);\n",
+    ),
+    (
+        "leave the changed payloads out of the manifest",
+        "crates/vectors/src/manifest.rs",
+        "let payloads = runs.iter().map(|run| run.name.clone()).collect();",
+        "let payloads = Vec::new();",
+    ),
+    (
+        "trim the log that changed payloads in memory need",
+        "crates/vectors/src/collection.rs",
+        "oldest.min(patched).min(applied)",
+        "oldest.min(patched.max(applied)).min(applied)",
+    ),
+    (
+        "fold an older run above a newer one",
+        "crates/vectors/src/fold.rs",
+        "for run in part.runs.iter().rev() {",
+        "for run in part.runs.iter() {",
+    ),
+    (
+        "lose the changed payloads of a merged segment",
+        "crates/vectors/src/merge.rs",
+        "changed: run.filter(|_| what != Walk::Ids)",
+        "changed: run.filter(|_| what == Walk::Payloads && account.used() == u64::MAX)",
     ),
 ]
 

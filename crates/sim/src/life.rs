@@ -67,6 +67,11 @@ impl Life {
         Ok(Self { store, clock })
     }
 
+    /// Changed payloads of sealed points: in memory, and files of them.
+    pub fn patches(&self) -> Result<(usize, usize)> {
+        self.store.patches_for_tests(NAME)
+    }
+
     /// Everything that is stored, read as a client would.
     pub fn contents(&self) -> Result<Points> {
         let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
@@ -83,8 +88,14 @@ impl Life {
 
     /// One random step; reads are checked on the spot.
     pub fn step(&self, rng: &mut Rng, plan: &Plan, model: &mut Model) -> Result<(), End> {
-        match rng.below(20) {
+        match rng.below(24) {
             0..=6 => self.write(upsert(rng, plan), model),
+            20..=22 => self.write(payload(rng, plan), model),
+            23 => {
+                self.store.fold_for_tests(NAME)?;
+                self.store.turn();
+                Ok(())
+            }
             7 | 8 => self.write(Write::Delete((0..1 + rng.below(5)).map(|_| id(rng, plan)).collect()), model),
             9 => self.write(change(rng, plan), model),
             10 => {
@@ -248,9 +259,18 @@ fn upsert(rng: &mut Rng, plan: &Plan) -> Write {
 fn change(rng: &mut Rng, plan: &Plan) -> Write {
     // Few points, so that a change is one record and happens whole or not at all.
     let ids = ids(rng, plan, 4);
-    match rng.below(3) {
-        0 => Write::UpdateVectors(batch(rng, ids, false)),
-        1 => Write::Payload { ids, change: PayloadChange::Overwrite(format!("{{\"o\":{}}}", rng.below(1000)).into()) },
-        _ => Write::Payload { ids, change: PayloadChange::Clear },
-    }
+    Write::UpdateVectors(batch(rng, ids, false))
+}
+
+/// A change of payloads. It is one record too: short texts of a few dozen points.
+fn payload(rng: &mut Rng, plan: &Plan) -> Write {
+    let ids = ids(rng, plan, 30);
+    let value = rng.below(1000);
+    let change = match rng.below(6) {
+        0..=2 => PayloadChange::Merge(format!("{{\"m{}\":{value}}}", rng.below(3)).into()),
+        3 => PayloadChange::Overwrite(format!("{{\"o\":{value}}}").into()),
+        4 => PayloadChange::DeleteKeys(vec!["n".to_owned(), "m1".to_owned()]),
+        _ => PayloadChange::Clear,
+    };
+    Write::Payload { ids, change }
 }

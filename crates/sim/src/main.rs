@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 struct Seen {
     steps: u64,
     refused: u64,
-    kinds: [(&'static str, u64); 8],
+    kinds: [(&'static str, u64); 11],
 }
 
 impl Seen {
@@ -55,6 +55,9 @@ impl Seen {
             ("failed read", counts.failed_reads),
             ("failed fsync", counts.failed_syncs),
             ("full disk", counts.full),
+            ("payloads in memory", outcome.overlaid.patched),
+            ("payloads in overlays", outcome.overlaid.folded),
+            ("overlays after a crash", outcome.overlaid.reopened),
         ];
         for (seen, (name, count)) in self.kinds.iter_mut().zip(kinds) {
             *seen = (name, seen.1 + u64::from(count > 0));

@@ -10,6 +10,7 @@
 
 use ramekin_base::PointId;
 use ramekin_vectors::{Batch, PayloadChange, Record, Write};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// A point as the model knows it: its one vector and its payload's text.
@@ -95,13 +96,23 @@ fn apply(points: &mut Points, write: &Write) {
             }
         }
         Write::Payload { ids, change } => ids.iter().for_each(|id| {
-            points.entry(*id).and_modify(|point| match change {
-                PayloadChange::Overwrite(text) => point.payload = text.to_string(),
-                _ => point.payload.clear(),
-            });
+            points.entry(*id).and_modify(|point| point.payload = changed(&point.payload, change));
         }),
         Write::DeleteVectors { .. } => {}
     }
+}
+
+/// A payload's text after a change.
+fn changed(stored: &str, change: &PayloadChange) -> String {
+    let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
+    let mut payload = object(stored);
+    match change {
+        PayloadChange::Merge(new) => payload.extend(object(new)),
+        PayloadChange::Overwrite(new) => payload = object(new),
+        PayloadChange::DeleteKeys(keys) => keys.iter().for_each(|key| _ = payload.remove(key)),
+        PayloadChange::Clear => payload.clear(),
+    }
+    if payload.is_empty() { String::new() } else { Value::Object(payload).to_string() }
 }
 
 fn vectors(batch: &Batch) -> impl Iterator<Item = (PointId, Vec<f32>)> + '_ {

@@ -13,8 +13,20 @@ pub struct Outcome {
     pub counts: Counts,
     pub trouble: Trouble,
     pub steps: u64,
+    pub overlaid: Overlaid,
     /// The damage was noticed, and the store refused to go on.
     pub refused: bool,
+}
+
+/// What became of the payloads of sealed points: steps after which there were some.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Overlaid {
+    /// In memory.
+    pub patched: u64,
+    /// In files.
+    pub folded: u64,
+    /// In files when a life began.
+    pub reopened: u64,
 }
 
 #[derive(Debug)]
@@ -30,13 +42,13 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
     let plan = Plan::draw(&mut rng);
     let mut disk = Arc::new(SimDisk::with_block(seed, Faults::default(), plan.block));
     let mut model = Model::default();
-    let (mut steps, mut refused) = (0, false);
+    let (mut steps, mut refused, mut overlaid) = (0, false, Overlaid::default());
     for life in 0..plan.lives {
         let last = life + 1 == plan.lives;
         let damaged = disk.counts().flipped_bits > 0;
         // The last life is without new faults: what was promised must be there in the end.
         disk.set_faults(if last { Faults::default() } else { plan.faults(&mut rng, disk.operations(), bytes(&disk)) });
-        match live(&disk, &plan, &mut rng, &mut model, &mut steps, damaged) {
+        match live(&disk, &plan, &mut rng, &mut model, (&mut steps, &mut overlaid), damaged) {
             Ok(()) => {}
             Err(End::Wrong(what)) => return Err(fail(format!("life {life} of {plan:?}: {what}"))),
             Err(End::Trouble(error)) => {
@@ -51,7 +63,7 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
         }
         disk = Arc::new(disk.crash());
     }
-    Ok(Outcome { counts: disk.counts(), trouble: plan.trouble, steps, refused })
+    Ok(Outcome { counts: disk.counts(), trouble: plan.trouble, steps, overlaid, refused })
 }
 
 fn live(
@@ -59,14 +71,18 @@ fn live(
     plan: &Plan,
     rng: &mut Rng,
     model: &mut Model,
-    steps: &mut u64,
+    (steps, overlaid): (&mut u64, &mut Overlaid),
     damaged: bool,
 ) -> Result<(), End> {
     let life = Life::begin(disk, plan)?;
+    overlaid.reopened += u64::from(life.patches()?.1 > 0);
     model.settle(life.contents()?, damaged).map_err(End::Wrong)?;
     for _ in 0..plan.steps {
         *steps += 1;
         life.step(rng, plan, model)?;
+        let (patches, runs) = life.patches()?;
+        overlaid.patched += u64::from(patches > 0);
+        overlaid.folded += u64::from(runs > 0);
     }
     Ok(())
 }

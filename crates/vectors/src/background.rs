@@ -1,8 +1,9 @@
-//! Work aside from requests: seal, merge, vacuum. All three write a new segment and swap it in.
+//! Work aside from requests: seal, merge, vacuum, which write a new segment and swap it in; and the
+//! fold of changed payloads (see `fold.rs`).
 //!
 //! ```text
 //!   prepare (no lock)           write the new file from a snapshot of what is alive
-//!   commit  (change lock, short) carry over the deaths since the snapshot, swap the view
+//!   commit  (change lock, short) carry over deaths and payloads since the snapshot, swap the view
 //!   then                        manifest; the old files go when their last reader leaves
 //! ```
 //!
@@ -11,10 +12,13 @@
 
 use crate::api::Progress;
 use crate::bits::newly_set;
+use crate::changes::PATCH_BYTES;
 use crate::collection::{Collection, View};
+use crate::fold;
 use crate::growing::{CLEAN, Growing};
 use crate::manifest;
 use crate::merge::MergeRows;
+use crate::overlay::Run;
 use crate::policy::{self, Rules, Size};
 use crate::seal::SealRows;
 use crate::segment::{Segment, SegmentMeta};
@@ -38,17 +42,31 @@ const QUIET_FREEZE_BYTES: u64 = 64 << 10;
 pub(crate) const SEAL: &str = "seal";
 pub(crate) const MERGE: &str = "merge";
 
-/// Seals the oldest frozen part of some collection. False: there is none.
+/// Seals the oldest frozen part of some collection, or folds what waits for it. False: there is none.
 pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
     let frozen = shared.collections().into_iter().find_map(|(name, collection)| {
         let part = collection.view.load().frozen.first().cloned();
         part.map(|part| (name, collection, part))
     });
-    let Some((name, collection, part)) = frozen else { return Ok(false) };
+    let Some((name, collection, part)) = frozen else { return fold_one(shared) };
     let sealed = seal(shared, &name, &collection, &part);
     note(&collection, SEAL, &name, &sealed);
     shared.sealed.raise();
     sealed.map(|()| true)
+}
+
+/// Writes out the changed payloads of a collection that waits for it. False: none does.
+fn fold_one(shared: &Shared) -> Result<bool> {
+    let is_due = |held: &(String, Arc<Collection>)| held.1.fold_due.load(Ordering::SeqCst);
+    let Some((name, collection)) = shared.collections().into_iter().find(is_due) else { return Ok(false) };
+    let folded = fold::collection(shared, &collection);
+    if folded.is_ok() {
+        // Whoever asked meanwhile asks again if this was not enough.
+        collection.fold_due.store(false, Ordering::SeqCst);
+    }
+    note(&collection, "fold", &name, &folded);
+    shared.sealed.raise();
+    folded.map(|()| true)
 }
 
 fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing>) -> Result<()> {
@@ -65,6 +83,9 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
             part.read().died_since(&rows.dead_before, |slot| {
                 rows.row_of(slot).into_iter().for_each(|row| _ = segment.dead.set(row));
             });
+            if let Some(mut memory) = part.take_owed() {
+                segment.changes.put(rows.changed(), &mut memory);
+            }
         }
         collection.swap(|view| View {
             active: view.active.clone(),
@@ -89,15 +110,46 @@ pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
 fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<Segment>>) -> Result<()> {
     let account = &shared.accounts.merge;
     let what = if inputs.len() == 1 { "vacuum" } else { MERGE };
-    let mut rows = MergeRows::new(inputs, account)?;
+    let folded = fold_inputs(shared, &inputs)?;
+    let mut rows = MergeRows::new(inputs, folded, account)?;
     let segment = match rows.len_at_most() {
         0 => None,
         _ => build(shared, name, collection, &mut rows, account, what)?,
     };
     let _manifest = shared.manifest.lock();
+    let swapped = swap_merged(shared, collection, &rows, segment.as_ref());
+    drop(rows);
+    if let Some(segment) = segment.as_ref().filter(|_| swapped.is_err()) {
+        shared.storage.discard(&segment.name)?;
+    }
+    swapped?;
+    settle(shared, collection, segment)
+}
+
+/// Brings each input's changed payloads into one run, so that the merge reads files only: what is in
+/// memory goes on changing.
+fn fold_inputs(shared: &Shared, inputs: &[Arc<Segment>]) -> Result<Vec<Option<Arc<Run>>>> {
+    let _manifest = shared.manifest.lock();
+    let whole = |input: &Arc<Segment>| {
+        fold::segment(shared, input, true, &shared.accounts.merge)?;
+        Ok(input.changes.runs().pop())
+    };
+    inputs.iter().map(whole).collect()
+}
+
+/// Puts a merged segment in the place of its inputs, with what happened to them since the merge began.
+/// The caller holds `shared.manifest`.
+fn swap_merged(
+    shared: &Shared,
+    collection: &Collection,
+    rows: &MergeRows,
+    segment: Option<&Arc<Segment>>,
+) -> Result<()> {
+    let _folds = segment.map(|segment| fold::carry(shared, rows, segment, &shared.accounts.merge)).transpose()?;
     {
         let _change = collection.change.lock();
-        if let Some(segment) = &segment {
+        if let Some(segment) = segment {
+            carry_fresh(shared, rows, segment)?;
             for (input, old) in rows.inputs().iter().enumerate() {
                 newly_set(&rows.dead_before[input], &old.dead.words(), |row| {
                     rows.new_row(input, row).into_iter().for_each(|row| _ = segment.dead.set(row));
@@ -108,11 +160,21 @@ fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<S
         collection.swap(|view| View {
             active: view.active.clone(),
             frozen: view.frozen.clone(),
-            segments: view.segments.iter().filter(|held| !is_input(held)).cloned().chain(segment.clone()).collect(),
+            segments: view.segments.iter().filter(|held| !is_input(held)).cloned().chain(segment.cloned()).collect(),
         });
     }
-    drop(rows);
-    settle(shared, collection, segment)
+    Ok(())
+}
+
+/// The payloads that changed while the changes before them were carried over: few, so they stay in memory.
+fn carry_fresh(shared: &Shared, rows: &MergeRows, segment: &Segment) -> Result<()> {
+    for (input, old) in rows.inputs().iter().enumerate() {
+        let fresh = old.changes.fresh();
+        let mut memory = shared.accounts.patches.try_reserve(fresh.len() as u64 * PATCH_BYTES)?;
+        let moved = fresh.into_iter().filter_map(|(row, at)| Some((rows.new_row(input, row)?, at)));
+        segment.changes.put(moved, &mut memory);
+    }
+    Ok(())
 }
 
 /// After a swap: the manifest, then what is to be resident. A collection that was dropped meanwhile
@@ -266,6 +328,7 @@ pub(crate) fn wants_freeze(collection: &Collection) -> bool {
 pub(crate) fn is_busy(shared: &Shared, collection: &Collection) -> bool {
     let view = collection.view.load();
     !view.frozen.is_empty()
+        || collection.fold_due.load(Ordering::SeqCst)
         || collection.progress.lock().is_some()
         || wants_freeze(collection)
         || wanted_merge(shared, collection, true).is_some()

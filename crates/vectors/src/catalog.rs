@@ -37,11 +37,13 @@ pub(crate) struct CollectionJson {
     pub(crate) segments: Vec<SegmentJson>,
 }
 
-/// A segment's file and the overlay of its dead rows.
+/// A segment's file and its overlays: of dead rows, and of changed payloads (newest last).
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SegmentJson {
     pub(crate) file: String,
     pub(crate) dead: Option<String>,
+    #[serde(default)]
+    pub(crate) payloads: Vec<String>,
 }
 
 impl Catalog {
@@ -130,5 +132,20 @@ impl Catalog {
         let name = self.collections.iter().find(|(_, collection)| collection.number == number)?.0.clone();
         self.aliases.retain(|_, collection| *collection != name);
         self.collections.remove(&name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_from_before_payload_overlays_is_read() {
+        let old: SegmentJson =
+            serde_json::from_str(r#"{"file":"files/000001.seg","dead":"files/000002.dead"}"#).unwrap();
+        assert_eq!((old.dead.as_deref(), old.payloads.len()), (Some("files/000002.dead"), 0));
+        let new = SegmentJson { payloads: vec!["files/000003.payload".to_owned()], ..old };
+        let again: SegmentJson = serde_json::from_slice(&serde_json::to_vec(&new).unwrap()).unwrap();
+        assert_eq!(again.payloads, new.payloads);
     }
 }

@@ -10,6 +10,7 @@
 //! The `change` lock is held to apply a batch or to swap a view, never while a segment is written.
 
 use crate::api::{Batch, CollectionConfig, Progress};
+use crate::changes::PATCH_BYTES;
 use crate::growing::{CLEAN, Growing, PayloadAt};
 use crate::op::CollectionNumber;
 use crate::segment::Segment;
@@ -17,7 +18,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use ramekin_base::{PointId, Result};
 use ramekin_log::Position;
-use ramekin_memory::Account;
+use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,6 +50,8 @@ pub(crate) struct Collection {
     /// Everything before this position is in the manifest's files.
     pub(crate) replay_from: AtomicU64,
     pub(crate) dropped: AtomicBool,
+    /// Its changed payloads are to be written out, to free memory or the log.
+    pub(crate) fold_due: AtomicBool,
     /// What went wrong in the background; the collection is red while it stands.
     pub(crate) error: Mutex<Option<String>>,
     pub(crate) progress: Mutex<Option<Progress>>,
@@ -72,6 +75,7 @@ impl Collection {
             change: Mutex::new(()),
             replay_from: AtomicU64::new(replay_from),
             dropped: AtomicBool::new(false),
+            fold_due: AtomicBool::new(false),
             error: Mutex::new(None),
             progress: Mutex::new(None),
             written_ms: AtomicU64::new(0),
@@ -127,6 +131,41 @@ impl Collection {
         Ok(())
     }
 
+    /// Gives points other payloads, each where it stands; who is not there any more is passed over.
+    /// `memory` holds a patch's bytes for each point.
+    pub(crate) fn apply_payloads(
+        &self,
+        pages: &Pages,
+        ids: &[PointId],
+        payloads: &[PayloadAt],
+        memory: &mut Reservation,
+    ) -> Result<()> {
+        let _change = self.change.lock();
+        let view = self.view.load_full();
+        // All that can fail comes before the first change.
+        let rows = view.segments.iter().map(|segment| segment.find(pages, ids)).collect::<Result<Vec<_>>>()?;
+        for (id, payload) in ids.iter().zip(payloads) {
+            _ = view.active.set_payload(*id, *payload, None)
+                || view.frozen.iter().any(|part| part.set_payload(*id, *payload, Some(&mut *memory)));
+        }
+        for (segment, rows) in view.segments.iter().zip(rows) {
+            let alive = |(row, payload): (Option<u32>, &PayloadAt)| Some((row?, *payload));
+            let alive = rows.into_iter().zip(payloads).filter_map(alive).filter(|(row, _)| !segment.dead.get(*row));
+            segment.changes.put(alive, memory);
+        }
+        Ok(())
+    }
+
+    /// The first record that changed payloads in memory need; [`CLEAN`]: none.
+    pub(crate) fn patched_from(&self) -> Position {
+        self.view.load().segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN)
+    }
+
+    /// Bytes of changed payloads of sealed points in memory.
+    pub(crate) fn patch_bytes(&self) -> u64 {
+        self.view.load().segments.iter().map(|segment| segment.changes.len() as u64 * PATCH_BYTES).sum()
+    }
+
     /// Moves the active part to the frozen ones; only the writer thread calls this, with no write in flight.
     pub(crate) fn freeze(&self) -> Result<bool> {
         let _change = self.change.lock();
@@ -145,7 +184,8 @@ impl Collection {
     pub(crate) fn pinned_from(&self, applied: Position) -> Position {
         let view = self.view.load();
         let oldest = view.growing().map(|part| part.from()).min().unwrap_or(CLEAN);
-        oldest.min(applied)
+        let patched = view.segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN);
+        oldest.min(patched).min(applied)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The newest points of a collection, in memory, until they are sealed.
 //!
 //! ```text
-//!   slot     0    1    2    3  ...        appended, never changed
+//!   slot     0    1    2    3  ...        appended; only its payload's place ever changes
 //!   ids      7    9    7    4             a later slot of the same id kills the earlier one
 //!   dead     x    .    .    .
 //!   payload  (log position, offset, length): the text stays in the log
@@ -12,6 +12,7 @@
 
 use crate::api::{Batch, CollectionConfig};
 use crate::bits::newly_set;
+use crate::changes::PATCH_BYTES;
 use crate::top::Top;
 use hashbrown::HashTable;
 use parking_lot::{RwLock, RwLockReadGuard};
@@ -62,6 +63,9 @@ pub(crate) struct Inner {
     bytes: u64,
     /// Bytes reserved for points that are on their way through the log.
     promised: u64,
+    /// Kept for payloads that changed since the part was frozen: where the seal has read the old one
+    /// already, the change becomes a patch of the segment.
+    owed: Option<Reservation>,
     version: u64,
 }
 
@@ -117,6 +121,7 @@ impl Growing {
             reserved: account.try_reserve(0)?,
             bytes: 0,
             promised: 0,
+            owed: None,
             version: 0,
         };
         Ok(Self { inner: RwLock::new(inner), from: AtomicU64::new(CLEAN) })
@@ -177,6 +182,26 @@ impl Growing {
                 }
             }
         }
+    }
+
+    /// Gives a point another payload; true if it is alive here. `frozen`: memory to keep a patch's share of.
+    pub(crate) fn set_payload(&self, id: PointId, payload: PayloadAt, frozen: Option<&mut Reservation>) -> bool {
+        let mut inner = self.inner.write();
+        let Some(slot) = inner.find(id) else { return false };
+        inner.payloads[slot as usize] = payload;
+        if let Some(memory) = frozen {
+            let taken = memory.split(PATCH_BYTES);
+            match &mut inner.owed {
+                Some(owed) => owed.join(taken),
+                None => inner.owed = Some(taken),
+            }
+        }
+        true
+    }
+
+    /// Memory for the changes since the part was frozen.
+    pub(crate) fn take_owed(&self) -> Option<Reservation> {
+        self.inner.write().owed.take()
     }
 
     /// Marks the point dead; true if it was alive here.
@@ -261,6 +286,11 @@ impl Inner {
 
     pub(crate) fn payload(&self, slot: u32) -> PayloadAt {
         self.payloads[slot as usize]
+    }
+
+    /// Every slot's payload.
+    pub(crate) fn payloads(&self) -> &[PayloadAt] {
+        &self.payloads
     }
 
     pub(crate) fn column(&self, name: &str) -> Option<&ColumnData> {

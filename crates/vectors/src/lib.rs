@@ -7,22 +7,27 @@
 //! ```
 //!
 //! `store` is the front; `collection` is what a moment looks like; `writer` and `background` are the
-//! only things that change it. `op` is what the log holds, `segment` and `manifest` what files hold.
+//! only things that change it. `op` is what the log holds, `segment`, `overlay` and `manifest` what files
+//! hold. `changes` is what a sealed point's payload became, `fold` how that gets into files.
 
 pub mod api;
 mod background;
 mod bits;
 mod catalog;
+mod changes;
 mod check;
 mod codec;
 mod collection;
 mod filter;
+mod fold;
 mod growing;
 mod manifest;
 mod merge;
 mod op;
 mod ordinals;
+mod overlay;
 mod payload;
+mod payload_write;
 mod policy;
 mod queue;
 mod read;
@@ -34,6 +39,7 @@ mod segment;
 mod segment_write;
 mod shared;
 mod store;
+mod texts;
 mod top;
 mod writer;
 

@@ -8,9 +8,12 @@
 //!   vectors     each segment's in its own stored order, with the new row number
 //! ```
 //!
+//! Payloads that changed before the merge began stand in at most one run a segment, which is folded in.
+//!
 //! Everything is read in streams past the page cache: a merge must not push out what queries use.
 
 use crate::ordinals::Present;
+use crate::overlay::{Run, RunCursor};
 use crate::seal::NONE;
 use crate::segment::{NUMBERS, PAYLOAD, PAYLOAD_AT, Segment, UUIDS, read_number, read_uuid};
 use crate::segment_write::{Row, Rows, Walk};
@@ -25,6 +28,8 @@ const STREAM_BYTES: usize = 64 << 10;
 
 pub(crate) struct MergeRows {
     inputs: Vec<Arc<Segment>>,
+    /// The changed payloads of each input that are folded in.
+    folded: Vec<Option<Arc<Run>>>,
     /// The dead rows of each input when the merge began.
     pub(crate) dead_before: Vec<Vec<u64>>,
     new_row: Vec<Vec<u32>>,
@@ -34,12 +39,14 @@ pub(crate) struct MergeRows {
 }
 
 impl MergeRows {
-    pub(crate) fn new(inputs: Vec<Arc<Segment>>, account: &Account) -> Result<Self> {
+    /// `folded`: what changed in each input, as far as it is to be in the new segment.
+    pub(crate) fn new(inputs: Vec<Arc<Segment>>, folded: Vec<Option<Arc<Run>>>, account: &Account) -> Result<Self> {
         let rows: u64 = inputs.iter().map(|segment| u64::from(segment.meta.points)).sum();
         let memory = account.try_reserve(rows * 4 + rows / 8 + 64)?;
         let dead_before: Vec<Vec<u64>> = inputs.iter().map(|segment| segment.dead.words()).collect();
         let new_row = inputs.iter().map(|segment| vec![NONE; segment.meta.points as usize]).collect();
-        let mut merge = Self { inputs, dead_before, new_row, account: account.clone(), live: 0, _memory: memory };
+        let mut merge =
+            Self { inputs, folded, dead_before, new_row, account: account.clone(), live: 0, _memory: memory };
         let mut new_row = std::mem::take(&mut merge.new_row);
         let mut next = 0u32;
         merge.each_live(Walk::Ids, &mut |input, row, _| {
@@ -61,6 +68,11 @@ impl MergeRows {
         &self.inputs
     }
 
+    /// The run of an input that is in the new segment already.
+    pub(crate) fn folded(&self, input: usize) -> Option<&Arc<Run>> {
+        self.folded[input].as_ref()
+    }
+
     fn was_dead(&self, input: usize, row: u32) -> bool {
         self.dead_before[input][row as usize / 64] >> (row % 64) & 1 == 1
     }
@@ -68,8 +80,8 @@ impl MergeRows {
     /// Calls `each(input, row, Row)` for every live row in id order.
     fn each_live(&self, what: Walk, each: &mut dyn FnMut(usize, u32, Row<'_>) -> Result<()>) -> Result<()> {
         let mut cursors = Vec::with_capacity(self.inputs.len());
-        for segment in &self.inputs {
-            cursors.push(Cursor::open(segment, what, &self.account)?);
+        for (segment, run) in self.inputs.iter().zip(&self.folded) {
+            cursors.push(Cursor::open(segment, run.as_deref(), what, &self.account)?);
         }
         loop {
             // Few inputs (a merge's fan-in), so a plain scan beats a heap.
@@ -125,8 +137,12 @@ struct Cursor<'a> {
     uuids: Option<Stream>,
     ends: Option<Stream>,
     texts: Option<Stream>,
+    /// The payloads that changed since; they stand before the segment's own.
+    changed: Option<RunCursor>,
     end: u64,
-    /// Bytes of text of dead rows that stand before the current row's.
+    /// Bytes of the current row's own text.
+    len: u64,
+    /// Bytes of texts that were passed over and stand before the current row's.
     skip: u64,
     payload_len: u64,
     payload: Vec<u8>,
@@ -134,7 +150,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn open(segment: &'a Arc<Segment>, what: Walk, account: &Account) -> Result<Self> {
+    fn open(segment: &'a Arc<Segment>, run: Option<&Run>, what: Walk, account: &Account) -> Result<Self> {
         let stream = |tag: u32, wanted: bool| match segment.file.section(tag) {
             Some(section) if wanted => section.stream(account, STREAM_BYTES).map(Some),
             _ => Ok(None),
@@ -148,7 +164,9 @@ impl<'a> Cursor<'a> {
             uuids: stream(UUIDS, true)?,
             ends: stream(PAYLOAD_AT, what != Walk::Ids)?,
             texts: stream(PAYLOAD, what == Walk::Payloads)?,
+            changed: run.filter(|_| what != Walk::Ids).map(|run| RunCursor::open(run, what, account)).transpose()?,
             end: 0,
+            len: 0,
             skip: 0,
             payload_len: 0,
             payload: Vec::new(),
@@ -163,11 +181,18 @@ impl<'a> Cursor<'a> {
 
     fn advance(&mut self) -> Result<()> {
         // What was not read of this row's text stands before the next one's.
-        if self.payload.is_empty() {
-            self.skip += self.payload_len;
+        self.skip += std::mem::take(&mut self.len);
+        if self.is_changed()
+            && let Some(changed) = &mut self.changed
+        {
+            changed.advance()?;
         }
         self.row += 1;
         self.load()
+    }
+
+    fn is_changed(&self) -> bool {
+        self.changed.as_ref().is_some_and(|changed| changed.row() == Some(self.row))
     }
 
     fn load(&mut self) -> Result<()> {
@@ -196,8 +221,12 @@ impl<'a> Cursor<'a> {
             let len = end
                 .checked_sub(self.end)
                 .ok_or_else(|| Error::corrupt("payload places go backwards").at(&self.segment.name))?;
-            (self.payload_len, self.end) = (len, end);
+            (self.len, self.end) = (len, end);
         }
+        self.payload_len = match &self.changed {
+            Some(changed) if self.is_changed() => changed.len(),
+            _ => self.len,
+        };
         Ok(())
     }
 
@@ -212,9 +241,19 @@ impl<'a> Cursor<'a> {
         if self.payload.capacity() < len {
             self.payload_memory.resize(len as u64 * 2)?;
         }
+        if self.is_changed()
+            && let Some(changed) = &mut self.changed
+        {
+            let payload = &mut self.payload;
+            return changed.text(&mut |piece| {
+                payload.extend_from_slice(piece);
+                Ok(())
+            });
+        }
         let texts = stream_of(&mut self.texts)?;
         texts.skip(std::mem::take(&mut self.skip))?;
         self.payload.resize(len, 0);
+        self.len = 0;
         texts.read_exact(&mut self.payload)
     }
 }

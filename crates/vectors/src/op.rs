@@ -6,10 +6,12 @@
 //!              | columns u32 | { name | dim u32 | present u32 each | f32 each }
 //!              | payloads u32 (0 or points) | { length u32 | JSON text }
 //!   delete   2 | sequence u64 | collection u64 | points u32 | ids 17 B each
+//!   payload  3 | sequence u64 | collection u64 | points u32 | ids 17 B each | { length u32 | JSON text } each
 //! ```
 //!
-//! Only results stand here: a change that depends on what was there (a vector of a point, a payload
-//! key) is resolved to a whole upsert first, so replay never has to read anything else.
+//! Only results stand here: a change that depends on what was there is resolved first, a vector of a
+//! point to a whole upsert, a payload key to the whole new payload, so replay never has to read
+//! anything else.
 
 use crate::api::{AliasAction, Batch, CollectionConfig, CollectionPatch, Column};
 use crate::codec::{Reader, put_bytes, put_floats, put_u32, put_u64};
@@ -32,13 +34,27 @@ pub(crate) enum MetaOp {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Op {
     Meta(MetaOp),
-    Upsert { collection: CollectionNumber, batch: Batch, payloads_at: Vec<u32> },
-    Delete { collection: CollectionNumber, ids: Vec<PointId> },
+    Upsert {
+        collection: CollectionNumber,
+        batch: Batch,
+        payloads_at: Vec<u32>,
+    },
+    Delete {
+        collection: CollectionNumber,
+        ids: Vec<PointId>,
+    },
+    /// The payloads of points become these texts: where each starts in the record, and its bytes.
+    Payloads {
+        collection: CollectionNumber,
+        ids: Vec<PointId>,
+        texts: Vec<(u32, u32)>,
+    },
 }
 
 const META: u8 = 0;
 const UPSERT: u8 = 1;
 const DELETE: u8 = 2;
+const PAYLOADS: u8 = 3;
 
 pub(crate) fn encode_meta(out: &mut Vec<u8>, sequence: u64, op: &MetaOp) -> Result<()> {
     let json =
@@ -55,6 +71,28 @@ pub(crate) fn encode_delete(out: &mut Vec<u8>, sequence: u64, collection: Collec
     put_u64(out, collection);
     put_u32(out, ids.len() as u32);
     ids.iter().for_each(|id| out.extend_from_slice(&id.to_key()));
+}
+
+/// Encodes new payloads. Returns where each text starts in the record.
+pub(crate) fn encode_payloads(
+    out: &mut Vec<u8>,
+    sequence: u64,
+    collection: CollectionNumber,
+    points: &[(PointId, Box<str>)],
+) -> Vec<u32> {
+    let start = out.len();
+    out.push(PAYLOADS);
+    put_u64(out, sequence);
+    put_u64(out, collection);
+    put_u32(out, points.len() as u32);
+    points.iter().for_each(|(id, _)| out.extend_from_slice(&id.to_key()));
+    let text = |(_, text): &(PointId, Box<str>)| {
+        put_u32(out, text.len() as u32);
+        let at = (out.len() - start) as u32;
+        out.extend_from_slice(text.as_bytes());
+        at
+    };
+    points.iter().map(text).collect()
 }
 
 /// Encodes the points `range` of a batch. Returns where each payload's text starts in the record.
@@ -139,6 +177,16 @@ pub(crate) fn decode(record: &[u8]) -> Result<(u64, Op)> {
             Op::Upsert { collection, batch: Batch { ids, columns, payloads }, payloads_at }
         }
         DELETE => Op::Delete { collection: reader.u64()?, ids: decode_ids(&mut reader)? },
+        PAYLOADS => {
+            let collection = reader.u64()?;
+            let ids = decode_ids(&mut reader)?;
+            let text = |_: &PointId| {
+                let at = reader.at() + 4;
+                Ok((at as u32, reader.text()?.len() as u32))
+            };
+            let texts = ids.iter().map(text).collect::<Result<_>>()?;
+            Op::Payloads { collection, ids, texts }
+        }
         other => return Err(Error::corrupt(format!("record of unknown kind {other}"))),
     };
     Ok((sequence, op))
@@ -179,6 +227,25 @@ mod tests {
         assert_eq!(&record[at[1] as usize..at[1] as usize + 7], b"{\"a\":1}");
     }
 
+    #[test]
+    fn new_payloads_come_back() {
+        let points = [(PointId::Num(3), "{\"a\":1}".into()), (PointId::Uuid(9), "".into())];
+        let mut record = Vec::new();
+        let at = encode_payloads(&mut record, 5, 7, &points);
+        let (sequence, op) = decode(&record).unwrap();
+        let Op::Payloads { collection, ids, texts } = op else { panic!("kind") };
+        assert_eq!((sequence, collection, &ids[..]), (5, 7, &[PointId::Num(3), PointId::Uuid(9)][..]));
+        assert_eq!(texts, [(at[0], 7), (at[1], 0)]);
+        assert_eq!(&record[at[0] as usize..][..7], b"{\"a\":1}");
+        // A record that ends before its last text's length does is broken.
+        assert_eq!(decode(&record[..record.len() - 1]).unwrap_err().kind(), ramekin_base::Kind::Corrupt);
+        // A text that is no text, and more ids than the record holds.
+        record[at[0] as usize] = 0xFF;
+        assert_eq!(decode(&record).unwrap_err().kind(), ramekin_base::Kind::Corrupt);
+        record[17..21].fill(0xFF);
+        assert_eq!(decode(&record).unwrap_err().kind(), ramekin_base::Kind::Corrupt);
+    }
+
     proptest! {
         #[test]
         fn broken_records_are_errors(bytes in prop::collection::vec(any::<u8>(), 0..200), flip in 0usize..200, bit in 0u8..8) {
@@ -189,6 +256,12 @@ mod tests {
             record[at] ^= 1 << bit;
             let _ = decode(&record);
             let _ = decode(&record[..at]);
+            let mut record = Vec::new();
+            encode_payloads(&mut record, 5, 7, &[(PointId::Num(3), "{}".into()), (PointId::Uuid(9), "".into())]);
+            let at = flip % record.len();
+            record[at] ^= 1 << bit;
+            let _ = decode(&record);
+            prop_assert!(decode(&record[..at]).is_err());
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::payload;
 use crate::shared::Shared;
 use ramekin_base::{PointId, Result};
 use ramekin_memory::Reservation;
+use std::sync::Arc;
 
 /// Where a point stands: a growing part (by its place from newest) and slot, or a segment and row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -40,6 +41,19 @@ pub(crate) fn places(shared: &Shared, view: &View, ids: &[PointId]) -> Result<Ve
         }
     }
     Ok(places)
+}
+
+/// The place of each id that is alive, and the view in which it is there.
+fn places_now(shared: &Shared, collection: &Collection, ids: &[PointId]) -> Result<(Arc<View>, Vec<Option<Place>>)> {
+    let _held = shared.accounts.queries.try_reserve(ids.len() as u64 * 64)?;
+    loop {
+        let view = collection.view.load_full();
+        let places = places(shared, &view, ids)?;
+        // A point that was replaced while we looked may stand in a part that is newer than the view.
+        if places.iter().all(Option::is_some) || Arc::ptr_eq(&view, &collection.view.load_full()) {
+            return Ok((view, places));
+        }
+    }
 }
 
 /// Reads points part by part; memory for what comes back is reserved as it grows.
@@ -95,7 +109,7 @@ impl<'a> Fetcher<'a> {
                 if rows.is_empty() {
                     continue;
                 }
-                for (at, text) in at.into_iter().zip(segment.payloads(&self.shared.pages, &rows)?) {
+                for (at, text) in at.into_iter().zip(segment.payloads(&self.shared.pages, &log, &rows)?) {
                     self.memory.grow(text.len() as u64)?;
                     records[at].payload = payload::select(text, &self.parts.payload)?;
                 }
@@ -165,10 +179,9 @@ pub(crate) fn get(
     ids: &[PointId],
     parts: &Parts,
 ) -> Result<Held<Vec<Record>>> {
-    let view = collection.view.load_full();
+    let (view, places) = places_now(shared, collection, ids)?;
     let mut fetcher = Fetcher::new(shared, &view, parts)?;
     fetcher.memory.grow(ids.len() as u64 * 64)?;
-    let places = places(shared, &view, ids)?;
     let wanted: Vec<_> = ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
     let records = fetcher.records(&wanted)?;
     Ok(Held { value: records, memory: vec![fetcher.memory] })

@@ -1,9 +1,8 @@
-//! Changes that depend on what is stored: a vector of a point, a payload key. Each becomes a whole
-//! upsert of the points it names, so that the log and replay know upserts and deletes only.
+//! Changes of vectors that depend on what is stored: each becomes a whole upsert of the points it
+//! names, so that replay never has to read anything else. Changes of payloads: `payload_write.rs`.
 
 use crate::api::{Batch, Column, Parts, PayloadParts, Record, VectorParts, Write};
 use crate::collection::Collection;
-use crate::payload;
 use crate::read;
 use crate::shared::Shared;
 use ramekin_base::{Error, PointId, Result};
@@ -20,7 +19,7 @@ pub(crate) fn ids(change: &Write) -> &[PointId] {
 }
 
 /// The points of `range` as they will be. Points that do not exist are an error for a change of
-/// vectors, and are passed over by changes of payload and removals.
+/// vectors, and are passed over by removals.
 pub(crate) fn resolve(shared: &Shared, collection: &Collection, change: &Write, range: Range<usize>) -> Result<Batch> {
     let ids = &ids(change)[range.clone()];
     let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
@@ -36,14 +35,8 @@ pub(crate) fn resolve(shared: &Shared, collection: &Collection, change: &Write, 
         Write::DeleteVectors { names, .. } => records.values_mut().for_each(|record| {
             record.vectors.get_or_insert_default().retain(|(name, _)| !names.contains(name));
         }),
-        Write::Payload { change, .. } => {
-            for record in records.values_mut() {
-                let stored = record.payload.take().unwrap_or_default();
-                record.payload = Some(payload::change(&stored, change)?.into());
-            }
-        }
-        Write::Upsert(_) | Write::Delete(_) => {
-            return Err(Error::bug("a write that depends on nothing was to be resolved"));
+        Write::Upsert(_) | Write::Delete(_) | Write::Payload { .. } => {
+            return Err(Error::bug("a write that is no change of vectors was to be resolved"));
         }
     }
     Ok(batch(ids, records))

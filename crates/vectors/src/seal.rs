@@ -25,6 +25,8 @@ pub(crate) struct SealRows<'a> {
     account: Account,
     order: Vec<u32>,
     row_of: Vec<u32>,
+    /// Each slot's payload when the seal began: what changes meanwhile must not move what is written.
+    payloads: Vec<PayloadAt>,
     /// The slots that were dead when the seal began.
     pub(crate) dead_before: Vec<u64>,
     _memory: Reservation,
@@ -33,19 +35,30 @@ pub(crate) struct SealRows<'a> {
 impl<'a> SealRows<'a> {
     pub(crate) fn new(growing: &'a Growing, log: LogReader, account: &Account) -> Result<Self> {
         let inner = growing.read();
-        let memory = account.try_reserve(inner.slots() as u64 * 8 + inner.slots().div_ceil(64) as u64 * 8)?;
+        let memory = account.try_reserve(inner.slots() as u64 * 24 + inner.slots().div_ceil(64) as u64 * 8)?;
         let dead_before = inner.dead_words();
+        let payloads = inner.payloads().to_vec();
         let mut order: Vec<u32> = (0..inner.slots() as u32).filter(|slot| !inner.is_dead(*slot)).collect();
         order.sort_unstable_by_key(|slot| inner.id(*slot));
         let mut row_of = vec![NONE; inner.slots()];
         order.iter().enumerate().for_each(|(row, slot)| row_of[*slot as usize] = row as u32);
         drop(inner);
-        Ok(Self { growing, log, account: account.clone(), order, row_of, dead_before, _memory: memory })
+        Ok(Self { growing, log, account: account.clone(), order, row_of, payloads, dead_before, _memory: memory })
     }
 
     /// The row that a slot became.
     pub(crate) fn row_of(&self, slot: u32) -> Option<u32> {
         self.row_of.get(slot as usize).copied().filter(|row| *row != NONE)
+    }
+
+    /// The rows whose payload has changed since the seal began.
+    pub(crate) fn changed(&self) -> impl Iterator<Item = (u32, PayloadAt)> + '_ {
+        let inner = self.growing.read();
+        (0..self.payloads.len() as u32).filter_map(move |slot| {
+            let now = inner.payload(slot);
+            let row = self.row_of(slot).filter(|_| now != self.payloads[slot as usize])?;
+            Some((row, now))
+        })
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -54,7 +67,7 @@ impl<'a> SealRows<'a> {
 
     fn walk_payloads(&self, each: &mut dyn FnMut(Row<'_>) -> Result<()>) -> Result<()> {
         let inner = self.growing.read();
-        let place = |row: usize| inner.payload(self.order[row]);
+        let place = |row: usize| self.payloads[self.order[row] as usize];
         let mut first = 0;
         while first < self.order.len() {
             // As many rows as fit the gathering buffer, and at least one.
@@ -75,7 +88,7 @@ impl<'a> SealRows<'a> {
             for slot in 0..self.row_of.len() {
                 let row = self.row_of[slot] as usize;
                 if (first..last).contains(&row) {
-                    let at = inner.payload(slot as u32);
+                    let at = self.payloads[slot];
                     text[starts[row - first]..][..at.len as usize].copy_from_slice(reader.payload(at)?);
                 }
             }
@@ -100,7 +113,7 @@ impl Rows for SealRows<'_> {
         }
         let inner = self.growing.read();
         self.order.iter().try_for_each(|slot| {
-            each(Row { id: inner.id(*slot), payload_len: u64::from(inner.payload(*slot).len), payload: &[] })
+            each(Row { id: inner.id(*slot), payload_len: u64::from(self.payloads[*slot as usize].len), payload: &[] })
         })
     }
 

@@ -1,4 +1,4 @@
-//! A sealed segment: one immutable page file, and the rows of it that died since.
+//! A sealed segment: one immutable page file, the rows of it that died since, and the payloads that changed.
 //!
 //! ```text
 //!   rows in id order:  numbers ascending, then UUIDs ascending
@@ -15,12 +15,16 @@
 
 use crate::api::MetricName;
 use crate::bits::Bits;
+use crate::changes::Changes;
 use crate::filter;
-use crate::manifest::Overlay;
 use crate::ordinals::Present;
+use crate::overlay::DeadRows;
+use crate::seal::RecordReader;
+use crate::texts;
 use parking_lot::Mutex;
 use ramekin_ann::{Index, IndexMeta};
-use ramekin_base::{Error, PointId, Result};
+use ramekin_base::{Error, Kind, PointId, Result};
+use ramekin_log::LogReader;
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{PageFile, Pages, Section};
 use serde::{Deserialize, Serialize};
@@ -37,7 +41,7 @@ pub(crate) const PAYLOAD: u32 = 6;
 const NUMBERS_PER_PAGE: usize = ramekin_base::limits::PAGE / 8;
 const UUIDS_PER_PAGE: usize = ramekin_base::limits::PAGE / 16;
 /// Bytes that one fetch pins at most, so that a query's pins stay within the cache's floor.
-const FETCH_BYTES: usize = 512 << 10;
+pub(crate) const FETCH_BYTES: usize = 512 << 10;
 
 pub(crate) fn index_tag(vector: usize) -> u32 {
     256 + 16 * vector as u32
@@ -75,8 +79,9 @@ pub(crate) struct Segment {
     pub(crate) file: Arc<PageFile>,
     pub(crate) meta: SegmentMeta,
     pub(crate) dead: Bits,
-    /// The newest overlay that a manifest names.
-    pub(crate) overlay: Mutex<Option<Overlay>>,
+    /// The newest overlay of dead rows that a manifest names.
+    pub(crate) dead_rows: Mutex<Option<DeadRows>>,
+    pub(crate) changes: Changes,
     /// A manifest names this segment.
     pub(crate) listed: AtomicBool,
     indexes: Vec<Option<Named>>,
@@ -147,13 +152,14 @@ impl Segment {
             indexes.push(vector.index.as_ref().map(open).transpose().map_err(|error| error.at(name))?);
         }
         let (filter, dead) = (file.section(FILTER), Bits::new(meta.points as usize));
-        let (overlay, listed) = (Mutex::new(None), AtomicBool::new(false));
+        let (dead_rows, listed) = (Mutex::new(None), AtomicBool::new(false));
         Ok(Self {
             name: name.to_owned(),
             file,
             meta,
             dead,
-            overlay,
+            dead_rows,
+            changes: Changes::default(),
             listed,
             indexes,
             numbers,
@@ -165,6 +171,11 @@ impl Segment {
 
     pub(crate) fn live(&self) -> u64 {
         u64::from(self.meta.points) - self.dead.count()
+    }
+
+    /// Bytes of its file and of its overlays of payloads.
+    pub(crate) fn bytes_on_disk(&self) -> u64 {
+        self.file.bytes() + self.changes.runs().iter().map(|run| run.file.bytes()).sum::<u64>()
     }
 
     /// Bytes of vectors (f32) of the live points, all names together: the size that policies compare.
@@ -311,45 +322,41 @@ impl Segment {
     }
 
     /// The payload texts of rows, in the order asked; empty where a row has none.
-    pub(crate) fn payloads(&self, pages: &Pages, rows: &[u32]) -> Result<Vec<String>> {
+    pub(crate) fn payloads(&self, pages: &Pages, log: &LogReader, rows: &[u32]) -> Result<Vec<String>> {
+        let mut tries = 0;
+        loop {
+            match self.read_payloads(pages, log, rows) {
+                // A change was written out and trimmed from the log while we looked: it is in an overlay now.
+                Err(error) if error.kind() == Kind::NotFound && tries < 3 => tries += 1,
+                read => return read,
+            }
+        }
+    }
+
+    fn read_payloads(&self, pages: &Pages, log: &LogReader, rows: &[u32]) -> Result<Vec<String>> {
+        let (patches, runs) = self.changes.look(rows);
         let mut texts = vec![String::new(); rows.len()];
-        let (Some(ends), Some(payload)) = (self.file.section(PAYLOAD_AT), self.file.section(PAYLOAD)) else {
-            return Ok(texts);
-        };
-        for (rows, texts) in rows.chunks(64).zip(texts.chunks_mut(64)) {
-            let mut fetch = pages.fetch();
-            let mut wants = Vec::with_capacity(rows.len());
-            for row in rows {
-                wants.push(fetch.want(&ends, u64::from(*row) * 8, 16)?);
+        let mut log = RecordReader::new(log);
+        for (text, place) in texts.iter_mut().zip(&patches) {
+            if let Some(place) = place {
+                *text = texts::of_bytes(log.payload(*place)?.to_vec(), &self.name)?;
             }
-            let pinned = fetch.run()?;
-            let spans: Vec<(u64, u64)> = wants
-                .into_iter()
-                .map(|want| (read_number(&pinned.bytes(want)[..8]), read_number(&pinned.bytes(want)[8..])))
-                .collect();
-            drop(pinned);
-            let mut start = 0;
-            while start < spans.len() {
-                let mut fetch = pages.fetch();
-                let (mut wants, mut bytes) = (Vec::new(), 0);
-                for (from, to) in &spans[start..] {
-                    let len = to.checked_sub(*from).filter(|_| *to <= payload.len());
-                    let len = len.ok_or_else(|| Error::corrupt("a payload's place is broken").at(&self.name))? as usize;
-                    if bytes > 0 && bytes + len > FETCH_BYTES {
-                        break;
-                    }
-                    bytes += len + ramekin_base::limits::PAGE;
-                    wants.push(if len == 0 { None } else { Some(fetch.want(&payload, *from, len)?) });
-                }
-                let pinned = fetch.run()?;
-                for (want, text) in wants.iter().zip(&mut texts[start..]) {
-                    let Some(want) = want else { continue };
-                    let bytes = pinned.bytes(*want).to_vec();
-                    *text = String::from_utf8(bytes)
-                        .map_err(|_| Error::corrupt("a payload is not UTF-8").at(&self.name))?;
-                }
-                start += wants.len();
-            }
+        }
+        // Where in the answer the rows stand whose payload is still to be found.
+        let mut asked: Vec<usize> = (0..rows.len()).filter(|at| patches[*at].is_none()).collect();
+        for run in runs.iter().rev() {
+            let wanted: Vec<u32> = asked.iter().map(|at| rows[*at]).collect();
+            let found = run.find(pages, &wanted)?;
+            let held = asked.iter().zip(&found).filter_map(|(at, number)| Some((*at, (*number)?)));
+            let (at, numbers): (Vec<usize>, Vec<u32>) = held.unzip();
+            at.iter().zip(run.texts(pages, &numbers)?).for_each(|(at, text)| texts[*at] = text);
+            let mut missing = found.iter().map(Option::is_none);
+            asked.retain(|_| missing.next().unwrap_or(false));
+        }
+        if let (Some(ends), Some(payload)) = (self.file.section(PAYLOAD_AT), self.file.section(PAYLOAD)) {
+            let wanted: Vec<u32> = asked.iter().map(|at| rows[*at]).collect();
+            let read = texts::read(pages, &ends, &payload, &wanted, &self.name)?;
+            asked.iter().zip(read).for_each(|(at, text)| texts[*at] = text);
         }
         Ok(texts)
     }
@@ -367,7 +374,7 @@ fn page_of<T: Ord>(ids: &Option<Ids<T>>, id: T) -> Option<usize> {
 }
 
 /// Finds the entry of `size` bytes for which `order` says equal.
-fn row_in(page: &[u8], size: usize, order: impl Fn(&[u8]) -> std::cmp::Ordering) -> Option<usize> {
+pub(crate) fn row_in(page: &[u8], size: usize, order: impl Fn(&[u8]) -> std::cmp::Ordering) -> Option<usize> {
     let (mut low, mut high) = (0, page.len() / size);
     while low < high {
         let middle = (low + high) / 2;

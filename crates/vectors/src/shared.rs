@@ -7,6 +7,7 @@
 
 use crate::api::Batch;
 use crate::catalog::Catalog;
+use crate::changes::PATCH_BYTES;
 use crate::collection::Collection;
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
@@ -16,7 +17,7 @@ use parking_lot::{Mutex, RwLock};
 use ramekin_ann::Scratch;
 use ramekin_base::{Error, Result};
 use ramekin_log::{LogReader, Position};
-use ramekin_memory::{Account, Budget};
+use ramekin_memory::{Account, Budget, Reservation};
 use ramekin_pages::Pages;
 use ramekin_storage::Storage;
 use std::ops::Range;
@@ -28,6 +29,7 @@ use std::time::Duration;
 /// The accounts of a store.
 pub(crate) struct Accounts {
     pub(crate) growing: Account,
+    pub(crate) patches: Account,
     pub(crate) segments: Account,
     pub(crate) seal: Account,
     pub(crate) merge: Account,
@@ -41,6 +43,8 @@ pub(crate) struct Accounts {
 pub(crate) struct Limits {
     /// All growing parts together.
     pub(crate) growing_bytes: u64,
+    /// Changed payloads of sealed points, before they are written out.
+    pub(crate) patch_bytes: u64,
     /// One growing part, before it is sealed.
     pub(crate) seal_bytes: u64,
     /// Log that may be pinned before the oldest part is sealed; writes wait at twice as much.
@@ -54,6 +58,7 @@ impl Limits {
         let growing_bytes = (budget / 8).clamp(2 << 20, 64 << 20);
         Self {
             growing_bytes,
+            patch_bytes: growing_bytes / 8,
             seal_bytes: growing_bytes / 2,
             log_bytes: growing_bytes * 3 / 2,
             seal_work: (budget / 16).clamp(3 << 20, 64 << 20),
@@ -83,7 +88,7 @@ pub(crate) struct Shared {
     pub(crate) manifest_dirty: AtomicBool,
     /// Where builds keep what is too big for memory; emptied at start.
     pub(crate) temp: PathBuf,
-    /// Raised after each seal (done or failed).
+    /// Raised after each seal and fold (done or failed).
     pub(crate) sealed: Signal,
     /// Raised when the background has something to look at.
     pub(crate) work: Signal,
@@ -177,14 +182,48 @@ impl Shared {
         collection.apply_upsert(&self.pages, batch, *first, place, sequence)
     }
 
-    /// Freezes the part that pins the log furthest back. False: nothing pins it.
-    pub(crate) fn freeze_oldest(&self) -> Result<bool> {
-        let pinned =
-            self.collections().into_iter().map(|(_, collection)| (collection.view.load().active.from(), collection));
-        match pinned.min_by_key(|(from, _)| *from) {
-            Some((_, collection)) => collection.freeze(),
-            None => Ok(false),
+    /// Frees the log before `position`: freezes the part that pins it furthest back, and asks for the
+    /// changed payloads that pin it to be written out.
+    pub(crate) fn unpin(&self, position: Position) -> Result<()> {
+        let collections = self.collections();
+        for (_, collection) in collections.iter().filter(|(_, held)| held.patched_from() < position) {
+            collection.fold_due.store(true, Ordering::SeqCst);
         }
+        let pinned = collections.iter().map(|(_, held)| (held.view.load().active.from(), held));
+        if let Some((_, collection)) = pinned.filter(|(from, _)| *from < position).min_by_key(|(from, _)| *from) {
+            collection.freeze()?;
+        }
+        // What pins it no more may still be what the last manifest speaks of.
+        if !self.has_waiting() {
+            self.manifest_dirty.store(true, Ordering::SeqCst);
+        }
+        self.wake_background();
+        Ok(())
+    }
+
+    /// Asks for the changed payloads of the collection that has the most of them to be written out. False: none has any.
+    pub(crate) fn fold_largest(&self) -> bool {
+        let sized = self.collections().into_iter().map(|(_, collection)| (collection.patch_bytes(), collection));
+        match sized.max_by_key(|(bytes, _)| *bytes) {
+            Some((bytes, collection)) if bytes > 0 => {
+                collection.fold_due.store(true, Ordering::SeqCst);
+                self.wake_background();
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Memory for the changed payloads of so many points; only then may they be logged and applied.
+    pub(crate) fn promise_patches(&self, points: usize) -> Result<Reservation> {
+        let (bytes, most) = (points as u64 * PATCH_BYTES, self.limits().patch_bytes);
+        if self.accounts.patches.used() + bytes > most {
+            return Err(Error::busy(format!(
+                "changed payloads wait to be written out and hold all of {}; try again",
+                ramekin_base::Size(most)
+            )));
+        }
+        self.accounts.patches.try_reserve(bytes)
     }
 
     /// Freezes the active part that holds the most memory. False: none holds any.
@@ -201,7 +240,14 @@ impl Shared {
         self.collections().iter().any(|(_, collection)| !collection.view.load().frozen.is_empty())
     }
 
-    /// Lets one seal happen: in this thread where there is no background, else by waiting for it.
+    /// Does anything wait to be sealed or folded?
+    pub(crate) fn has_waiting(&self) -> bool {
+        self.collections().iter().any(|(_, collection)| {
+            !collection.view.load().frozen.is_empty() || collection.fold_due.load(Ordering::SeqCst)
+        })
+    }
+
+    /// Lets one seal or fold happen: in this thread where there is no background, else by waiting for it.
     pub(crate) fn seal_or_wait(&self, seen: u64) -> Result<()> {
         if self.inline.load(Ordering::SeqCst) {
             return crate::background::seal_one(self).map(|_| ());
@@ -213,7 +259,9 @@ impl Shared {
         self.sealed.wait_past(seen, Duration::from_millis(500));
         let failed = self.collections().into_iter().find_map(|(_, collection)| collection.error.lock().clone());
         match failed {
-            Some(error) if self.has_frozen() => Err(Error::busy(format!("new points cannot be sealed: {error}"))),
+            Some(error) if self.has_waiting() => {
+                Err(Error::busy(format!("what is new cannot be written out: {error}")))
+            }
             _ => Ok(()),
         }
     }

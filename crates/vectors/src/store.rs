@@ -9,14 +9,15 @@
 use crate::api::*;
 use crate::background;
 use crate::catalog::{Catalog, CatalogJson, CollectionJson};
+use crate::changes::Changes;
 use crate::collection::{Collection, View};
-use crate::manifest;
 use crate::op::{self, MetaOp, Op};
+use crate::overlay::{self, Run};
 use crate::queue::{Queue, Signal};
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, Shared};
 use crate::writer::{Request, Writer};
-use crate::{check, read, residency, search};
+use crate::{check, payload_write, read, residency, search};
 use parking_lot::{Mutex, RwLock};
 use ramekin_base::{Clock, Error, PointId, Result};
 use ramekin_disk::Disk;
@@ -57,12 +58,14 @@ pub struct Store {
 
 impl Accounts {
     fn new(parent: &Account, limits: Limits) -> Result<Self> {
+        let growing = parent.child(
+            "growing",
+            "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
+        );
         let accounts = Self {
-            growing: parent.child(
-                "growing",
-                "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
-            ),
-            segments: parent.child("segments", "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16"),
+            patches: growing.child("patches", "changed payloads of sealed points x 64"),
+            growing,
+            segments: parent.child("segments", "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays"),
             seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
             merge: parent
                 .child("merge", "rows x 4 + buffers and index build of one merge")
@@ -167,6 +170,22 @@ impl Store {
     #[doc(hidden)]
     pub fn freeze_for_tests(&self, name: &str) -> Result<bool> {
         self.shared.find(name)?.freeze()
+    }
+
+    /// Makes the changed payloads of a collection's sealed points wait to be written out, however few they are.
+    #[doc(hidden)]
+    pub fn fold_for_tests(&self, name: &str) -> Result<()> {
+        self.shared.find(name)?.fold_due.store(true, Ordering::SeqCst);
+        self.shared.wake_background();
+        Ok(())
+    }
+
+    /// Changed payloads of sealed points: how many are in memory, and how many files hold others.
+    #[doc(hidden)]
+    pub fn patches_for_tests(&self, name: &str) -> Result<(usize, usize)> {
+        let view = self.shared.find(name)?.view.load_full();
+        let changes = || view.segments.iter().map(|segment| &segment.changes);
+        Ok((changes().map(Changes::len).sum(), changes().map(|changes| changes.runs().len()).sum()))
     }
 
     /// Sees through what was accepted, then stops the threads. Nothing is accepted any more.
@@ -274,7 +293,7 @@ impl Store {
             indexed_vectors: view.segments.iter().map(indexed).sum(),
             segments: (view.segments.len() + view.frozen.len() + 1) as u64,
             progress,
-            bytes_on_disk: view.segments.iter().map(|segment| segment.file.bytes()).sum(),
+            bytes_on_disk: view.segments.iter().map(|segment| segment.bytes_on_disk()).sum(),
             last_operation: self.shared.operation.load(Ordering::SeqCst),
         })
     }
@@ -339,7 +358,12 @@ fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection>
         let segment = Segment::open(&kept.file, file, &shared.accounts.segments)?;
         segment.listed.store(true, Ordering::SeqCst);
         if let Some(name) = &kept.dead {
-            manifest::read_overlay(shared, &segment, name, &shared.accounts.segments)?;
+            overlay::read_dead(shared, &segment, name, &shared.accounts.segments)?;
+        }
+        for name in &kept.payloads {
+            let file = shared.storage.open_file(name)?;
+            let run = Run::open(name, file, segment.meta.points, &shared.accounts.segments)?;
+            segment.changes.add_run(Arc::new(run));
         }
         segments.push(Arc::new(segment));
     }
@@ -368,6 +392,10 @@ fn replay(shared: &Arc<Shared>, log_from: Position, meta_from: Position) -> Resu
             Op::Delete { collection, ids } => {
                 let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
                 collection.apply_delete(&shared.pages, &ids, position)
+            }
+            Op::Payloads { collection, ids, texts } => {
+                let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
+                payload_write::replay(shared, &collection, &ids, &texts, position)
             }
         }
     })?;

@@ -6,7 +6,8 @@
 //!
 //! Group commit is the queue: while one fsync runs, others wait in it and share the next. A change
 //! that depends on what is stored (a vector of a point, a payload key) first lets everything before
-//! it be applied, then becomes a whole upsert. Order is total, so replay is the same loop.
+//! it be applied, then becomes a whole upsert or whole new payloads. Order is total, so replay is the
+//! same loop.
 
 use crate::api::{Batch, Wait, Write, Written};
 use crate::collection::Collection;
@@ -21,11 +22,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Bytes of one upsert record: a payload that is read back from the log costs a read of its record.
-const RECORD_BYTES: usize = 32 << 10;
+pub(crate) const RECORD_BYTES: usize = 32 << 10;
 /// Bytes of the log that wait for one fsync at most.
 const GROUP_BYTES: u64 = 2 << 20;
 /// Points that a change reads and rewrites at a time.
-const REWRITE_POINTS: usize = 64;
+pub(crate) const REWRITE_POINTS: usize = 64;
 
 /// Makes an operation on names from what the store is when its turn comes; `None`: nothing to do.
 pub(crate) type MakeMeta = Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>;
@@ -48,30 +49,31 @@ pub(crate) enum Request {
 }
 
 /// A logged operation that waits for the fsync.
-enum Pending {
+pub(crate) enum Pending {
     Upsert { collection: Arc<Collection>, batch: Batch, parts: Vec<Part>, sequence: u64, answer: Option<Answer> },
     Delete { collection: Arc<Collection>, ids: Vec<PointId>, position: Position, sequence: u64, answer: Answer },
+    Payloads { collection: Arc<Collection>, ids: Vec<PointId>, payloads: Vec<PayloadAt>, memory: Reservation },
     Answer { sequence: u64, answer: Answer },
 }
 
 /// A record of an upsert: its points and where their payloads stand in it.
-struct Part {
+pub(crate) struct Part {
     position: Position,
     points: std::ops::Range<usize>,
     payloads_at: Vec<u32>,
 }
 
-struct Answer {
+pub(crate) struct Answer {
     done: Done,
     wait: Wait,
     memory: Vec<Reservation>,
 }
 
 pub(crate) struct Writer {
-    shared: Arc<Shared>,
-    log: Log,
-    pending: Vec<Pending>,
-    record: Vec<u8>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) log: Log,
+    pub(crate) pending: Vec<Pending>,
+    pub(crate) record: Vec<u8>,
 }
 
 impl Writer {
@@ -111,6 +113,11 @@ impl Writer {
                 match write {
                     Write::Upsert(batch) => self.upsert(&collection, batch, sequence, Some(answer)),
                     Write::Delete(ids) => self.delete(collection, ids, sequence, answer),
+                    Write::Payload { ids, change } => {
+                        let changed = self.change_payloads(&collection, &ids, &change, sequence);
+                        drop((ids, change));
+                        answer.give(sequence, changed);
+                    }
                     change => self.rewrite(&collection, &change, sequence, answer),
                 }
             }
@@ -236,12 +243,12 @@ impl Writer {
         Ok(true)
     }
 
-    fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         _ = self.flush_checked();
     }
 
     /// One fsync for all that is pending, then each is applied and answered.
-    fn flush_checked(&mut self) -> Result<()> {
+    pub(crate) fn flush_checked(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
@@ -282,6 +289,13 @@ impl Writer {
                 note(&collection, &durable, &applied);
                 drop(ids);
                 answer.give(sequence, applied.clone());
+                applied
+            }
+            Pending::Payloads { collection, ids, payloads, mut memory } => {
+                let applied = durable
+                    .clone()
+                    .and_then(|()| collection.apply_payloads(&self.shared.pages, &ids, &payloads, &mut memory));
+                note(&collection, &durable, &applied);
                 applied
             }
             Pending::Answer { sequence, answer } => {
@@ -326,21 +340,24 @@ impl Writer {
         }
     }
 
-    /// Seals what pins the log for too long, and trims what no one needs.
-    fn keep_bounds(&mut self) {
+    /// Seals and folds what pins the log for too long, and trims what no one needs.
+    pub(crate) fn keep_bounds(&mut self) {
         if let Err(error) = self.log.trim(self.shared.trim_to.load(Ordering::SeqCst)) {
             tracing::warn!("could not trim the log: {error}");
         }
-        let pinned = self.log.end().saturating_sub(self.shared.log_from());
-        if pinned > self.shared.limits().log_bytes {
-            match self.shared.freeze_oldest() {
-                Ok(_) => self.shared.wake_background(),
-                Err(error) => tracing::warn!("could not freeze the oldest part: {error}"),
-            }
+        let limits = self.shared.limits();
+        let needed = self.log.end().saturating_sub(limits.log_bytes);
+        if self.shared.log_from() < needed
+            && let Err(error) = self.shared.unpin(needed)
+        {
+            tracing::warn!("could not freeze the oldest part: {error}");
+        }
+        // Half full, so that they are written out before a change has to wait for it.
+        if self.shared.accounts.patches.used() > limits.patch_bytes / 2 {
+            _ = self.shared.has_waiting() || self.shared.fold_largest();
         }
         // Writes wait rather than let the log grow without a bound.
-        while self.log.end().saturating_sub(self.shared.log_from()) > 2 * self.shared.limits().log_bytes
-            && self.shared.has_frozen()
+        while self.log.end().saturating_sub(self.shared.log_from()) > 2 * limits.log_bytes && self.shared.has_waiting()
         {
             let before = self.shared.sealed.count();
             if self.shared.seal_or_wait(before).is_err() {
@@ -362,7 +379,7 @@ fn note(collection: &Collection, durable: &Result<()>, applied: &Result<()>) {
 }
 
 impl Answer {
-    fn give(self, operation: u64, applied: Result<()>) {
+    pub(crate) fn give(self, operation: u64, applied: Result<()>) {
         let Self { done, wait, memory } = self;
         let visible = wait == Wait::Visible;
         // Whoever hears the answer may count on the memory of his request.
