@@ -147,7 +147,7 @@ fn main() -> Result<()> {
     }
     let meta: IndexMeta = serde_json::from_slice(&std::fs::read(&meta_file).unwrap()).unwrap();
     let opened = pages.open(&file, &root)?;
-    let index = Index::open(&opened, 0, &meta, &root, None)?;
+    let index = Index::open(&opened, 0, &meta, &root)?;
     for (part, bytes) in meta.section_bytes()? {
         println!("  {:<10} {:>12} bytes {:>8.2} a vector", part.name(), bytes, bytes as f64 / index.len() as f64);
     }

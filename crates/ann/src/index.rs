@@ -9,13 +9,6 @@ use ramekin_pages::{PageFile, Pages, Section};
 use ramekin_vecmath::{Metric, Rotation};
 use std::sync::Arc;
 
-/// A rotation that indexes of the same dimension and seed share, with the bytes that it was charged.
-struct Shared {
-    rotation: Rotation,
-    seed: u64,
-    _room: Reservation,
-}
-
 /// One index of a page file, open for searching.
 pub struct Index {
     pub(crate) meta: IndexMeta,
@@ -31,19 +24,13 @@ pub struct Index {
     pub(crate) vectors: Section,
     pub(crate) rows: Section,
     pub(crate) positions: Section,
-    shared: Option<Arc<Shared>>,
+    /// The rotation of the codes, with the bytes that it was charged; none for Manhattan.
+    rotation: Option<(Rotation, Reservation)>,
 }
 
 impl Index {
-    /// Opens the index that `build` wrote with this tag and meta. `like`, another index of the same vectors, lends its
-    /// rotation if it has the same.
-    pub fn open(
-        file: &Arc<PageFile>,
-        base_tag: u32,
-        meta: &IndexMeta,
-        account: &Account,
-        like: Option<&Index>,
-    ) -> Result<Self> {
+    /// Opens the index that `build` wrote with this tag and meta.
+    pub fn open(file: &Arc<PageFile>, base_tag: u32, meta: &IndexMeta, account: &Account) -> Result<Self> {
         let shape = meta.shape()?;
         for (part, bytes) in shape.parts() {
             let section = section(file, base_tag, part)?;
@@ -53,13 +40,11 @@ impl Index {
             }
         }
         let coded = shape.metric != Metric::Manhattan;
-        let shared = match like.and_then(|like| like.shared.clone()) {
-            _ if !coded => None,
-            Some(shared) if shared.seed == meta.seed && shared.rotation.dim() == shape.dim => Some(shared),
-            _ => {
-                let room = account.try_reserve(Self::open_bytes(meta))?;
-                Some(Arc::new(Shared { rotation: Rotation::new(shape.dim, meta.seed), seed: meta.seed, _room: room }))
-            }
+        let rotation = if coded {
+            let room = account.try_reserve(Self::open_bytes(meta))?;
+            Some((Rotation::new(shape.dim, meta.seed), room))
+        } else {
+            None
         };
         let find = |part: Part| section(file, base_tag, part);
         Ok(Self {
@@ -73,7 +58,7 @@ impl Index {
             vectors: find(Part::Vectors)?,
             rows: find(Part::Rows)?,
             positions: find(Part::Positions)?,
-            shared,
+            rotation,
         })
     }
 
@@ -103,7 +88,7 @@ impl Index {
     }
 
     pub(crate) fn rotation(&self) -> Option<&Rotation> {
-        self.shared.as_deref().map(|shared| &shared.rotation)
+        self.rotation.as_ref().map(|(rotation, _)| rotation)
     }
 
     /// The sections that are worth being resident, in the order in which memory should be given to them.

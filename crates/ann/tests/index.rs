@@ -59,7 +59,7 @@ impl World {
     fn index(&self, vectors: &[f32], dim: usize, metric: Metric) -> Index {
         let name = format!("{metric:?}-{dim}-{}.seg", vectors.len() / dim);
         let (file, meta) = self.build(&name, &mut SliceSource::new(vectors, dim), metric, 16 << 20).unwrap();
-        let index = Index::open(&file, 32, &meta, &self.account, None).unwrap();
+        let index = Index::open(&file, 32, &meta, &self.account).unwrap();
         index.check(&self.pages, &self.account).unwrap();
         index
     }
@@ -191,7 +191,7 @@ fn a_vector_of_the_largest_dimension() {
     let vectors = clustered(5, dim, 2, Metric::Cosine, 1);
     let (file, meta) =
         world.build("large.seg", &mut SliceSource::new(&vectors, dim), Metric::Cosine, 128 << 20).unwrap();
-    let index = Index::open(&file, 32, &meta, &world.account, None).unwrap();
+    let index = Index::open(&file, 32, &meta, &world.account).unwrap();
     assert_eq!(recall(&world, &index, &vectors, &SearchParams::default(), 3, &vectors), 1.0);
 }
 
@@ -280,7 +280,7 @@ fn vectors_and_streams_give_back_what_came_in() {
             assert!(seen.iter().all(|seen| *seen));
         }
         let (file, meta) = world.build("again.seg", &mut source, Metric::Euclid, 8 << 20).unwrap();
-        let again = Index::open(&file, 32, &meta, &world.account, Some(&index)).unwrap();
+        let again = Index::open(&file, 32, &meta, &world.account).unwrap();
         again.check(&world.pages, &world.account).unwrap();
     }
 }
@@ -311,7 +311,7 @@ fn little_memory_is_enough_and_too_little_is_said() {
     let vectors = clustered(20_000, dim, 100, Metric::Cosine, 3);
     let mut source = SliceSource::new(&vectors, dim);
     let (file, meta) = world.build("small.seg", &mut source, Metric::Cosine, 3 << 20).unwrap();
-    let index = Index::open(&file, 32, &meta, &world.account, None).unwrap();
+    let index = Index::open(&file, 32, &meta, &world.account).unwrap();
     index.check(&world.pages, &world.account).unwrap();
     let recall = recall(&world, &index, &vectors, &SearchParams::default(), 10, &vectors[..50 * dim]);
     assert!(recall > 0.93, "{recall}");
@@ -361,7 +361,7 @@ fn a_meta_that_does_not_fit_is_refused() {
     let (world, dim) = (World::new(), 6);
     let vectors = clustered(500, dim, 5, Metric::Cosine, 3);
     let (file, meta) = world.build("meta.seg", &mut SliceSource::new(&vectors, dim), Metric::Cosine, 16 << 20).unwrap();
-    let open = |meta: IndexMeta| Index::open(&file, 32, &meta, &world.account, None).err().map(|error| error.kind());
+    let open = |meta: IndexMeta| Index::open(&file, 32, &meta, &world.account).err().map(|error| error.kind());
     assert_eq!(open(meta.clone()), None);
     assert_eq!(open(IndexMeta { version: 99, ..meta.clone() }), Some(Kind::Unsupported));
     for wrong in [

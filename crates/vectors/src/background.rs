@@ -284,8 +284,12 @@ fn note<T>(collection: &Collection, what: &str, name: &str, outcome: &Result<T>)
         Ok(_) => *collection.error.lock() = None,
         Err(error) if error.kind() == Kind::Closed => {}
         Err(error) => {
-            tracing::error!(collection = name, "{what} failed: {error}");
-            *collection.error.lock() = Some(format!("{what} failed: {error}"));
+            let text = format!("{what} failed: {error}");
+            let before = collection.error.lock().replace(text.clone());
+            // What fails again and again is said once.
+            if before.as_ref() != Some(&text) {
+                tracing::error!(collection = name, "{text}");
+            }
         }
     }
 }
@@ -335,38 +339,43 @@ pub(crate) fn is_busy(shared: &Shared, collection: &Collection) -> bool {
 }
 
 /// One look around by the sealing thread. True: something was done.
-pub(crate) fn seal_turn(shared: &Shared) -> bool {
-    match seal_one(shared) {
-        Ok(true) => return true,
-        Ok(false) => {}
-        Err(_) => return false,
+pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
+    if seal_one(shared)? {
+        return Ok(true);
     }
     for (_, collection) in shared.collections() {
         if is_quiet(shared, &collection) && wants_freeze(&collection) {
-            return shared.queue.put(Request::Freeze(collection)).is_ok();
+            return Ok(shared.queue.put(Request::Freeze(collection)).is_ok());
         }
     }
     if shared.manifest_dirty.load(Ordering::SeqCst) {
         let _manifest = shared.manifest.lock();
-        return manifest::commit(shared).is_ok();
+        return manifest::commit(shared).map(|()| true);
     }
-    false
+    Ok(false)
 }
 
 /// One look around by the merging thread. True: something was done.
-pub(crate) fn merge_turn(shared: &Shared) -> bool {
-    matches!(merge_one(shared), Ok(true))
+pub(crate) fn merge_turn(shared: &Shared) -> Result<bool> {
+    merge_one(shared)
 }
 
-/// Runs `turn` until the store closes; waits for work between turns, and a moment after a failure.
-pub(crate) fn run(shared: &Shared, turn: fn(&Shared) -> bool) {
+/// Between two looks where there was nothing to do, and the most that failures lengthen it to: 4 s.
+const PAUSE: Duration = Duration::from_millis(250);
+const PAUSE_DOUBLINGS: u32 = 4;
+
+/// Runs `turn` until the store closes; waits for work between turns, and after failures longer and longer.
+pub(crate) fn run(shared: &Shared, turn: fn(&Shared) -> Result<bool>) {
+    let mut failures = 0;
     while !shared.is_closing() {
         let seen = shared.work.count();
-        if turn(shared) {
+        let did = turn(shared);
+        failures = if did.is_err() { PAUSE_DOUBLINGS.min(failures + 1) } else { 0 };
+        match did {
             // One thread's work may be the other's: a seal makes a segment that can be merged.
-            shared.work.raise();
-        } else {
-            shared.work.wait_past(seen, Duration::from_millis(250));
+            Ok(true) => shared.work.raise(),
+            Ok(false) => shared.work.wait_past(seen, PAUSE),
+            Err(_) => shared.work.wait_past(shared.work.count(), PAUSE * 2u32.pow(failures)),
         }
     }
 }

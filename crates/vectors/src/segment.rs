@@ -147,7 +147,7 @@ impl Segment {
         for (at, vector) in meta.vectors.iter().enumerate() {
             let open = |index: &IndexMeta| -> Result<Named> {
                 let present = Present::open(&file, present_tag(at), index.rows as usize, meta.points, account)?;
-                Ok(Named { index: Index::open(&file, index_tag(at), index, account, None)?, present })
+                Ok(Named { index: Index::open(&file, index_tag(at), index, account)?, present })
             };
             indexes.push(vector.index.as_ref().map(open).transpose().map_err(|error| error.at(name))?);
         }

@@ -156,7 +156,8 @@ impl Store {
             did |= writer.has_work();
             writer.turn(false);
         }
-        did | background::seal_turn(&self.shared) | background::merge_turn(&self.shared)
+        did |= background::seal_turn(&self.shared).unwrap_or(false);
+        did | background::merge_turn(&self.shared).unwrap_or(false)
     }
 
     /// Only the writer's part of [`Store::turn`].
