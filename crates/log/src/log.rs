@@ -204,7 +204,8 @@ impl Log {
         self.shared.bytes()
     }
 
-    fn check_open(&self) -> Result<()> {
+    /// `Closed` after a write or a sync that failed.
+    pub fn check_open(&self) -> Result<()> {
         match &self.failed {
             Some(why) => Err(Error::closed(why.clone())),
             None => Ok(()),
