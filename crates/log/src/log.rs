@@ -25,6 +25,7 @@ use crate::walk::{Visit, walk};
 use ramekin_base::{Error, Result, limits};
 use ramekin_disk::{ALIGN, Aligned, Disk, Open, ReadOp, Sync};
 use ramekin_memory::Account;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -62,7 +63,8 @@ struct Current {
 }
 
 impl Log {
-    /// Opens the log in `folder`, made if it is missing, and hands every record from `from` on to `replay`.
+    /// Opens the log in `folder`, made if it is missing, and hands every record from `durable.start` on to `replay`.
+    /// Everything before `durable.end` was durable when that was noted elsewhere.
     ///
     /// A write torn by a crash is cut. Where acknowledged records are damaged or missing the error is
     /// `Corrupt` and names file and offset; nothing is changed then.
@@ -70,7 +72,7 @@ impl Log {
         disk: Arc<dyn Disk>,
         folder: &Path,
         account: &Account,
-        from: Position,
+        durable: Range<Position>,
         replay: &mut Visit<'_>,
     ) -> Result<Self> {
         disk.make_folder(folder)?;
@@ -80,12 +82,12 @@ impl Log {
         let starts = files::list(&*disk, folder)?.into_iter();
         let mut files: Vec<_> =
             starts.map(|start| LogFile::open(&*disk, folder, start, Open::Write)).collect::<Result<_>>()?;
-        let end = if files.is_empty() && from == 0 {
+        let end = if files.is_empty() && durable.end == 0 {
             0
         } else if files.is_empty() {
-            return Err(missing(folder, from));
+            return Err(missing(folder, durable.start));
         } else {
-            recover(&*disk, folder, account, &mut files, from, replay)?
+            recover(&*disk, folder, account, &mut files, durable, replay)?
         };
         let buffer = Aligned::new(account, BUFFER)?;
         let shared = Shared::new(disk.clone(), files, end);
@@ -100,7 +102,7 @@ impl Log {
         if files.is_empty() {
             return Ok(());
         }
-        walk(&*self.disk, &self.account, &files, from..self.end(), visit)?.sound(&files)
+        walk(&*self.disk, &self.account, &files, from..self.end(), from, visit)?.sound(&files)
     }
 
     /// Files made from now on have this many bytes, or what the record that they are made for needs.
@@ -295,9 +297,10 @@ fn recover(
     folder: &Path,
     account: &Account,
     files: &mut Vec<Arc<LogFile>>,
-    from: Position,
+    durable: Range<Position>,
     replay: &mut Visit<'_>,
 ) -> Result<Position> {
+    let from = durable.start;
     for file in files.iter() {
         // Cut by others inside a block, it could not be read to its end.
         let whole = file.len().next_multiple_of(ALIGN as u64);
@@ -305,7 +308,7 @@ fn recover(
             file.set_len(disk, whole)?;
         }
     }
-    let end = walk(disk, account, files, from..Position::MAX, replay)?;
+    let end = walk(disk, account, files, from..Position::MAX, durable.end, replay)?;
     end.sound(files)?;
     let position = files[end.file].start + end.offset;
     if end.offset < FILE_HEADER {

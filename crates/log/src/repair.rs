@@ -16,6 +16,7 @@ use ramekin_base::{Error, Result, Size};
 use ramekin_disk::{ALIGN, Aligned, Disk, Open, ReadOp, Sync};
 use ramekin_memory::Account;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -67,16 +68,18 @@ impl fmt::Display for RepairReport {
     }
 }
 
-/// Reads the log from `from` on; `dry_run` only says what it finds. Nobody else may have the log open.
+/// Reads the log from `durable.start` on, which was durable up to `durable.end`; `dry_run` only says what it finds.
+/// Nobody else may have the log open. After a cut the log ends at the report's `end`.
 pub fn repair(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
-    from: Position,
+    durable: Range<Position>,
     dry_run: bool,
 ) -> Result<RepairReport> {
+    let from = durable.start;
     let starts = files::list(disk, folder)?;
-    if starts.is_empty() && from == 0 {
+    if starts.is_empty() && durable.end == 0 {
         return Ok(RepairReport { records: 0, end: 0, torn: false, damage: None, repaired: false });
     }
     let how = if dry_run { Open::Read } else { Open::Write };
@@ -85,7 +88,7 @@ pub fn repair(
     if files.is_empty() {
         return restart(disk, folder, account, from, dry_run);
     }
-    let end = walk(disk, account, &files, from..Position::MAX, &mut |_, _| Ok(()))?;
+    let end = walk(disk, account, &files, from..Position::MAX, durable.end, &mut |_, _| Ok(()))?;
     let keep = Keep::of(&files, &end, from);
     let mut report = examine(disk, account, &files, &end, keep.files)?;
     if !dry_run && report.damage.is_some() {

@@ -51,13 +51,14 @@ impl End {
     }
 }
 
-/// Hands every record of `span` to `visit`; it ends between two records, or behind the log. An error is a
-/// failed read, a newer format, or the visitor's own.
+/// Hands every record of `span` to `visit`; it ends between two records, or behind the log. Everything before
+/// `durable` was durable once. An error is a failed read, a newer format, or the visitor's own.
 pub(crate) fn walk(
     disk: &dyn Disk,
     account: &Account,
     files: &[Arc<LogFile>],
     span: Range<Position>,
+    durable: Position,
     visit: &mut Visit<'_>,
 ) -> Result<End> {
     let from = span.start;
@@ -74,8 +75,12 @@ pub(crate) fn walk(
         let Stop { offset, why } = read_file(&mut window, file, limit, from, &mut seen, visit)?;
         let last = index + 1 == files.len();
         let (damage, torn) = match why {
-            Why::Limit if last => (None, false),
-            Why::Limit => continue,
+            Why::Limit if !last => continue,
+            Why::Limit | Why::Bad(_) if last && file.start + offset < durable => {
+                let why = format!("the log ends here, and was durable up to position {durable} by the manifest");
+                (Some(why), false)
+            }
+            Why::Limit => (None, false),
             Why::Missing(why) => (Some(why), false),
             // A crash while a file is made leaves the one before it, if there ever was one.
             Why::Bad(why) if last && index == 0 && from > 0 && offset < FILE_HEADER => (Some(why), false),

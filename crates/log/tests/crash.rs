@@ -26,7 +26,7 @@ fn open(disk: &Arc<SimDisk>, from: Position) -> Result<(Log, Records)> {
     disk.sync(ramekin_disk::Sync::Folder(Path::new("/")))?;
     let mut records = Records::new();
     let account = Budget::new(16 << 20).root();
-    let mut log = Log::open(disk.clone(), Path::new(FOLDER), &account, from, &mut |position, record| {
+    let mut log = Log::open(disk.clone(), Path::new(FOLDER), &account, from..from, &mut |position, record| {
         records.push((position, record.to_vec()));
         Ok(())
     })?;
@@ -251,7 +251,7 @@ fn a_flipped_bit_is_never_served() {
                 refused += 1;
                 assert!(error.kind() == Kind::Corrupt && error.message().contains(&file.name), "{error}");
                 let account = Budget::new(16 << 20).root();
-                let report = repair(&*disk, Path::new(FOLDER), &account, client.from, false).unwrap();
+                let report = repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, false).unwrap();
                 assert!(report.repaired, "{report}");
                 let found = open(&disk, client.from).unwrap().1;
                 assert!(found.len() as u64 == report.records && found[..] == all[..found.len()], "seed {seed}");
@@ -284,9 +284,9 @@ fn no_damage_makes_the_log_serve_what_was_not_written() {
                 assert_eq!(error.kind(), Kind::Corrupt, "seed {seed}: {error}");
                 refused += 1;
                 let account = Budget::new(16 << 20).root();
-                let report = repair(&*disk, Path::new(FOLDER), &account, client.from, false).unwrap();
+                let report = repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, false).unwrap();
                 assert!(report.repaired, "seed {seed}: {report}");
-                let again = repair(&*disk, Path::new(FOLDER), &account, client.from, true).unwrap();
+                let again = repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, true).unwrap();
                 assert!(again.damage.is_none(), "seed {seed}: {report}, and then {again}");
                 open(&disk, client.from).unwrap().1
             }

@@ -35,7 +35,7 @@ impl Bench {
 
     fn open(&self, from: Position) -> Result<(Log, Records)> {
         let mut records = Records::new();
-        let log = Log::open(self.disk.clone(), &self.path(), &self.account(), from, &mut |position, record| {
+        let log = Log::open(self.disk.clone(), &self.path(), &self.account(), from..from, &mut |position, record| {
             records.push((position, record.to_vec()));
             Ok(())
         })?;
@@ -289,7 +289,7 @@ fn repair_says_what_is_lost_and_cuts() {
         log.commit().unwrap();
     }
     drop(log);
-    let run = |from, dry_run| repair(&*bench.disk, &bench.path(), &bench.account(), from, dry_run).unwrap();
+    let run = |from, dry_run| repair(&*bench.disk, &bench.path(), &bench.account(), from..from, dry_run).unwrap();
     let sound = run(0, false);
     assert_eq!((sound.records, &sound.damage, sound.repaired), (20, &None, false), "{sound}");
 
@@ -342,14 +342,14 @@ fn replay_fits_a_small_budget() {
         records += 1;
         Ok(())
     };
-    Log::open(bench.disk.clone(), &bench.path(), &account, 0, &mut count).unwrap();
+    Log::open(bench.disk.clone(), &bench.path(), &account, 0..0, &mut count).unwrap();
     assert_eq!(records, 400);
     // A record that the budget cannot hold is an error of memory, not of the log.
     let (mut log, _) = bench.open(0).unwrap();
     log.append(&vec![1; 5 << 20]).unwrap();
     log.commit().unwrap();
     drop(log);
-    let error = Log::open(bench.disk.clone(), &bench.path(), &account, 0, &mut |_, _| Ok(())).err().unwrap();
+    let error = Log::open(bench.disk.clone(), &bench.path(), &account, 0..0, &mut |_, _| Ok(())).err().unwrap();
     assert_eq!(error.kind(), Kind::NoMemory);
     assert_eq!(bench.open(0).unwrap().1.len(), 401);
 }

@@ -22,6 +22,14 @@ pub(crate) enum Failed {
     Unknown(Error),
 }
 
+impl Failed {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Clean(error) | Self::Unknown(error) => error,
+        }
+    }
+}
+
 /// Makes `bytes`, whole blocks, the manifest of `folder`.
 pub(crate) fn replace(disk: &dyn Disk, folder: &Path, account: &Account, bytes: &[u8]) -> Result<(), Failed> {
     let aside = folder.join(NAME_NEW);

@@ -7,8 +7,9 @@
 //! Only the log can be repaired here: it is cut at its first damaged record, after the report said what
 //! that loses. Page files are restored from a copy.
 
+use crate::aside::Failed;
 use crate::manifest::Manifest;
-use crate::storage::{found_files, log_folder, read_manifest};
+use crate::storage::{found_files, log_folder, read_manifest, write_manifest};
 use ramekin_base::{Result, Size};
 use ramekin_disk::Disk;
 use ramekin_log::repair;
@@ -116,11 +117,16 @@ fn check_log(
 ) -> Result<()> {
     let log = log_folder(folder);
     let bytes = disk.list(&log)?.iter().map(|entry| entry.bytes).sum();
-    let found = repair(disk, &log, account, manifest.log_from, !repair_log);
+    let found = repair(disk, &log, account, manifest.log(), !repair_log);
     let line = match found {
         Ok(found) if found.damage.is_some() && !found.repaired => Err(ramekin_base::Error::corrupt(found.to_string())),
         Ok(found) => {
             report.repaired = found.repaired;
+            if found.repaired {
+                // The log ends earlier now, and the next start shall know it.
+                let manifest = Manifest { log_durable: found.end, ..manifest.clone() };
+                write_manifest(disk, folder, account, &manifest, false).map_err(Failed::into_error)?;
+            }
             Ok(Some(found.to_string()))
         }
         Err(error) => Err(error),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   RAMEKIN-MANIFEST 001 000000000143 89abcdef\n      magic · format version · length of the JSON · CRC32C
-//!   {"log_from":4096,"files":["files/000001.seg"],"next_file":2,"app":{…}}
+//!   {"log_from":4096,"log_durable":8192,"files":["files/000001.seg"],"next_file":2,"app":{…}}
 //!   (spaces up to a whole block)
 //! ```
 //!
@@ -16,6 +16,7 @@ use ramekin_log::Position;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::collections::HashSet;
+use std::ops::Range;
 
 /// The format that this code writes, and the newest that it reads.
 pub const VERSION: u32 = 1;
@@ -35,6 +36,9 @@ const BLOCK: usize = 4096;
 pub struct Manifest {
     /// Replay starts here; everything before it is in the files.
     pub log_from: Position,
+    /// The log was durable up to here; what the files hold of its effects lies before.
+    #[serde(default)]
+    pub log_durable: Position,
     /// The page files that are alive: names such as `files/000123.seg`.
     pub files: Vec<String>,
     /// Numbers below this one have been given to files. A commit raises it to what was given out.
@@ -44,16 +48,22 @@ pub struct Manifest {
 }
 
 impl Manifest {
-    /// A manifest with the store's own part given as anything that serialises.
-    pub fn new(log_from: Position, files: Vec<String>, app: &impl Serialize) -> Result<Self> {
+    /// A manifest with the store's own part given as anything that serialises. Replay starts at `log.start`; the log
+    /// is durable up to `log.end`.
+    pub fn new(log: Range<Position>, files: Vec<String>, app: &impl Serialize) -> Result<Self> {
         let app = serde_json::value::to_raw_value(app)
             .map_err(|error| Error::bug(format!("the store's part of the manifest cannot be written: {error}")))?;
-        Ok(Self { log_from, files, next_file: 0, app })
+        Ok(Self { log_from: log.start, log_durable: log.end, files, next_file: 0, app })
     }
 
     /// A new store's: nothing has been written.
     pub fn empty() -> Self {
-        Self { log_from: 0, files: Vec::new(), next_file: 0, app: RawValue::NULL.to_owned() }
+        Self { log_from: 0, log_durable: 0, files: Vec::new(), next_file: 0, app: RawValue::NULL.to_owned() }
+    }
+
+    /// Where replay starts, and up to where the log must reach.
+    pub fn log(&self) -> Range<Position> {
+        self.log_from..self.log_from.max(self.log_durable)
     }
 
     /// The store's own part, read.
@@ -71,6 +81,7 @@ impl Manifest {
 impl PartialEq for Manifest {
     fn eq(&self, other: &Self) -> bool {
         self.log_from == other.log_from
+            && self.log_durable == other.log_durable
             && self.files == other.files
             && self.next_file == other.next_file
             && self.app.get() == other.app.get()
@@ -166,7 +177,7 @@ mod tests {
 
     fn sample() -> Manifest {
         let files = vec![file_name(0, "seg"), file_name(1_234_567, "over")];
-        let mut manifest = Manifest::new(77, files, &serde_json::json!({"collections": ["a", "ü"]})).unwrap();
+        let mut manifest = Manifest::new(77..99, files, &serde_json::json!({"collections": ["a", "ü"]})).unwrap();
         manifest.next_file = 1_234_568;
         manifest
     }

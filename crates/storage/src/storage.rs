@@ -17,6 +17,7 @@ use ramekin_log::{Log, Position};
 use ramekin_memory::Account;
 use ramekin_pages::{PageFile, Pages};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -171,10 +172,10 @@ impl Storage {
     pub fn open_log(
         &self,
         account: &Account,
-        from: Position,
+        durable: Range<Position>,
         replay: &mut dyn FnMut(Position, &[u8]) -> Result<()>,
     ) -> Result<Log> {
-        Log::open(self.disk.clone(), &log_folder(&self.folder), account, from, replay)
+        Log::open(self.disk.clone(), &log_folder(&self.folder), account, durable, replay)
     }
 
     /// Bytes of all data files.
@@ -204,7 +205,7 @@ pub(crate) fn read_manifest(disk: &dyn Disk, folder: &Path, account: &Account) -
     manifest::decode(&bytes).map(Some).map_err(|error| error.at(folder.join(aside::NAME).display()))
 }
 
-fn write_manifest(
+pub(crate) fn write_manifest(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
@@ -234,9 +235,8 @@ fn start(disk: &dyn Disk, folder: &Path, account: &Account) -> Result<Manifest> 
     if let Some(parent) = folder.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         disk.sync(Sync::Folder(parent))?;
     }
-    write_manifest(disk, folder, account, &manifest, true).map_err(|failed| match failed {
-        Failed::Clean(error) | Failed::Unknown(error) => error.at("the first manifest could not be written"),
-    })?;
+    write_manifest(disk, folder, account, &manifest, true)
+        .map_err(|failed| failed.into_error().at("the first manifest could not be written"))?;
     Ok(manifest)
 }
 

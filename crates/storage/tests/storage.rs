@@ -36,7 +36,7 @@ impl Store {
         let log_from = manifest.log_from;
         let sealed = manifest.app::<Option<u64>>()?.unwrap_or(0);
         let mut growing = Vec::new();
-        let mut log = storage.open_log(&account, log_from, &mut |_, record| {
+        let mut log = storage.open_log(&account, manifest.log(), &mut |_, record| {
             growing.push(u64::from_le_bytes(record.try_into().unwrap()));
             Ok(())
         })?;
@@ -84,7 +84,7 @@ impl Store {
 
     fn commit(&mut self, files: Vec<(String, Arc<PageFile>)>, sealed: u64, log_from: Position) -> Result<()> {
         let names = files.iter().map(|(name, _)| name.clone()).collect();
-        self.storage.commit(&Manifest::new(log_from, names, &sealed)?)?;
+        self.storage.commit(&Manifest::new(log_from..self.log.end(), names, &sealed)?)?;
         (self.files, self.sealed, self.log_from) = (files, sealed, log_from);
         Ok(())
     }
@@ -231,7 +231,7 @@ fn a_full_disk_changes_nothing_and_passes() {
     let before = store.numbers().unwrap();
     client.verify(before.clone());
     disk.set_faults(Faults { bytes_max: Some(1), ..Faults::default() });
-    let manifest = Manifest::new(store.log_from, Vec::new(), &0u64).unwrap();
+    let manifest = Manifest::new(store.log_from..store.log_from, Vec::new(), &0u64).unwrap();
     for _ in 0..3 {
         assert_eq!(store.storage.commit(&manifest).unwrap_err().kind(), Kind::NoSpace);
         assert_eq!(store.log.append(b"8 bytes.").unwrap_err().kind(), Kind::NoSpace);
@@ -365,4 +365,31 @@ fn format_version_1_stays_readable() {
     assert_eq!(manifest.files, ["files/000003.seg", "files/000011.dead"]);
     let app: std::collections::BTreeMap<String, Vec<u32>> = manifest.app().unwrap();
     assert_eq!(app["of the store"], [1, 2, 3]);
+}
+
+#[test]
+fn a_log_that_lost_its_acknowledged_end_is_refused_and_repaired() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let mut store = Store::open(&disk).unwrap();
+    for number in 0..20u64 {
+        store.log.append(&number.to_le_bytes()).unwrap();
+        store.log.commit().unwrap();
+        store.growing.push(number);
+    }
+    // The manifest notes how far the log is durable, though none of it is in files.
+    store.commit(Vec::new(), 0, 0).unwrap();
+    let end = store.log.end();
+    drop(store);
+    // The newest record is damaged where a torn write would look the same.
+    let log = disk.list(&Path::new(FOLDER).join("log")).unwrap().pop().unwrap();
+    let path = Path::new(FOLDER).join("log").join(&log.name);
+    disk.flip_bit(&path, end - 512 + 24, 0).unwrap();
+    let error = Store::open(&disk).err().unwrap();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.message().contains(&format!("durable up to position {end}")), "{error}");
+    assert!(!run_check(&disk, false).repaired);
+    assert!(Store::open(&disk).is_err());
+    assert!(run_check(&disk, true).repaired);
+    let store = Store::open(&disk).unwrap();
+    assert_eq!(store.numbers().unwrap(), (0..19).collect::<Vec<_>>());
 }

@@ -64,7 +64,9 @@ fn write(shared: &Shared, applied: u64) -> Result<()> {
             segments,
         });
     }
-    shared.storage.commit(&Manifest::new(log_from, files, &json)?)?;
+    // Read after the overlays were written: every effect in them is of a record before this.
+    let durable = shared.log_reader()?.end();
+    shared.storage.commit(&Manifest::new(log_from..durable, files, &json)?)?;
     for ((_, collection), position) in collections.iter().zip(positions) {
         collection.replay_from.store(position, Ordering::SeqCst);
     }

@@ -25,6 +25,7 @@ use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget, Reservation};
 use ramekin_pages::Pages;
 use ramekin_storage::Storage;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
@@ -95,7 +96,8 @@ impl Store {
             Some(manifest) => manifest.app()?,
             None => CatalogJson::default(),
         };
-        let log_from = manifest.map_or(0, |manifest| manifest.log_from);
+        let durable = manifest.map_or(0..0, |manifest| manifest.log());
+        let log_from = durable.start;
         let shared = Arc::new(Shared {
             pages: options.pages.clone(),
             budget: options.budget.clone(),
@@ -127,7 +129,7 @@ impl Store {
             let opened = open_collection(&shared, collection).map_err(|error| error.at(&collection.name))?;
             shared.catalog.write().collections.insert(collection.name.clone(), Arc::new(opened));
         }
-        let log = replay(&shared, log_from, json.meta_from)?;
+        let log = replay(&shared, durable, json.meta_from)?;
         residency::plan(&shared);
         let writer = Writer::new(shared.clone(), log);
         let store = Self { shared, writer: Arc::new(Mutex::new(Some(writer))), threads: Arc::default() };
@@ -374,8 +376,9 @@ fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection>
 
 /// Opens the log and applies what the manifest does not hold. Where the growing part fills up, it is
 /// sealed at once, so that replay fits a smaller budget than the one that wrote the log.
-fn replay(shared: &Arc<Shared>, log_from: Position, meta_from: Position) -> Result<Log> {
-    let mut log = shared.storage.open_log(&shared.accounts.log, log_from, &mut |_, _| Ok(()))?;
+fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position) -> Result<Log> {
+    let log_from = durable.start;
+    let mut log = shared.storage.open_log(&shared.accounts.log, durable, &mut |_, _| Ok(()))?;
     _ = shared.log_reader.set(log.reader());
     log.replay(log_from, &mut |position, record| {
         let (sequence, op) = op::decode(record).map_err(|error| error.at(format!("log position {position}")))?;
