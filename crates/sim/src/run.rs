@@ -45,17 +45,16 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
     let (mut steps, mut refused, mut overlaid) = (0, false, Overlaid::default());
     for life in 0..plan.lives {
         let last = life + 1 == plan.lives;
-        let damaged = disk.counts().flipped_bits > 0;
         // The last life is without new faults: what was promised must be there in the end.
         disk.set_faults(if last { Faults::default() } else { plan.faults(&mut rng, disk.operations(), bytes(&disk)) });
-        match live(&disk, &plan, &mut rng, &mut model, (&mut steps, &mut overlaid), damaged) {
+        match live(&disk, &plan, &mut rng, &mut model, (&mut steps, &mut overlaid)) {
             Ok(()) => {}
             Err(End::Wrong(what)) => return Err(fail(format!("life {life} of {plan:?}: {what}"))),
             Err(End::Trouble(error)) => {
                 if let Some(what) = unexplained(&error, &disk, last) {
                     return Err(fail(format!("life {life} of {plan:?}: {what}")));
                 }
-                if damaged && error.kind() == Kind::Corrupt {
+                if disk.counts().flipped_bits > 0 && error.kind() == Kind::Corrupt {
                     refused = true;
                     break;
                 }
@@ -72,11 +71,12 @@ fn live(
     rng: &mut Rng,
     model: &mut Model,
     (steps, overlaid): (&mut u64, &mut Overlaid),
-    damaged: bool,
 ) -> Result<(), End> {
     let life = Life::begin(disk, plan)?;
     overlaid.reopened += u64::from(life.patches()?.1 > 0);
-    model.settle(life.contents()?, damaged).map_err(End::Wrong)?;
+    let found = life.contents()?;
+    // Asked only now: a bit may also be flipped while the store is opened.
+    model.settle(found, disk.counts().flipped_bits > 0).map_err(End::Wrong)?;
     for _ in 0..plan.steps {
         *steps += 1;
         life.step(rng, plan, model)?;

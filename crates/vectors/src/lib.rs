@@ -44,5 +44,5 @@ mod top;
 mod writer;
 
 pub use api::*;
-pub use op::check_record;
+pub use op::record_again;
 pub use store::{Done, Store, StoreOptions};

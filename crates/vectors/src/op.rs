@@ -192,9 +192,25 @@ pub(crate) fn decode(record: &[u8]) -> Result<(u64, Op)> {
     Ok((sequence, op))
 }
 
-/// Checks that a record decodes; for fuzzing.
-pub fn check_record(record: &[u8]) -> Result<()> {
-    decode(record).map(|_| ())
+/// Reads a record of the log as replay would and writes it anew, for fuzz targets.
+pub fn record_again(record: &[u8]) -> Result<Vec<u8>> {
+    let (sequence, op) = decode(record)?;
+    let mut out = Vec::with_capacity(record.len());
+    match op {
+        Op::Meta(op) => encode_meta(&mut out, sequence, &op)?,
+        Op::Upsert { collection, batch, .. } => {
+            _ = encode_upsert(&mut out, sequence, collection, &batch, 0..batch.ids.len());
+        }
+        Op::Delete { collection, ids } => encode_delete(&mut out, sequence, collection, &ids),
+        Op::Payloads { collection, ids, texts } => {
+            let text = |(at, len): &(u32, u32)| {
+                String::from_utf8_lossy(&record[*at as usize..(at + len) as usize]).into_owned().into()
+            };
+            let points: Vec<_> = ids.into_iter().zip(texts.iter().map(text)).collect();
+            _ = encode_payloads(&mut out, sequence, collection, &points);
+        }
+    }
+    Ok(out)
 }
 
 #[cfg(test)]
