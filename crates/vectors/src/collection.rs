@@ -16,7 +16,7 @@ use crate::op::CollectionNumber;
 use crate::segment::Segment;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
-use ramekin_base::{PointId, Result};
+use ramekin_base::{Error, PointId, Result};
 use ramekin_log::Position;
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
@@ -50,6 +50,8 @@ pub(crate) struct Collection {
     /// Everything before this position is in the manifest's files.
     pub(crate) replay_from: AtomicU64,
     pub(crate) dropped: AtomicBool,
+    /// A durable write could not be applied: what is in memory is behind the log until a restart.
+    pub(crate) behind: AtomicBool,
     /// Its changed payloads are to be written out, to free memory or the log.
     pub(crate) fold_due: AtomicBool,
     /// What went wrong in the background; the collection is red while it stands.
@@ -75,6 +77,7 @@ impl Collection {
             change: Mutex::new(()),
             replay_from: AtomicU64::new(replay_from),
             dropped: AtomicBool::new(false),
+            behind: AtomicBool::new(false),
             fold_due: AtomicBool::new(false),
             error: Mutex::new(None),
             progress: Mutex::new(None),
@@ -85,6 +88,17 @@ impl Collection {
 
     pub(crate) fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::SeqCst)
+    }
+
+    /// Whether a change may be made of what is stored: what the log has and memory has not would make
+    /// replay end elsewhere.
+    pub(crate) fn check_current(&self) -> Result<()> {
+        match self.behind.load(Ordering::SeqCst) {
+            true => Err(Error::closed(
+                "a write is in the log and could not be applied; restart to change points by what they hold",
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Replaces the view by what `make` makes of the present one. The caller holds `change`.

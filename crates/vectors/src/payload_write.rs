@@ -41,6 +41,10 @@ impl Writer {
     ) -> Result<()> {
         // What was written before must be there to be read.
         self.flush();
+        // A log that has closed, or one that memory is behind of, may hold more than can be read: then
+        // not even "there is no such point" would be true.
+        self.log.commit()?;
+        collection.check_current()?;
         let (mut from, mut most, mut pieces) = (0, REWRITE_POINTS, 0);
         while from < ids.len() {
             let piece = &ids[from..(from + most).min(ids.len())];

@@ -202,6 +202,9 @@ impl Writer {
     /// Reads the points that a change names, changes them, and logs them whole.
     fn rewrite(&mut self, collection: &Arc<Collection>, change: &Write, sequence: u64, answer: Answer) {
         self.flush();
+        if let Err(error) = collection.check_current() {
+            return (answer.done)(Err(error));
+        }
         let ids = crate::rewrite::ids(change);
         let mut from = 0;
         while from < ids.len() {
@@ -376,6 +379,7 @@ fn parts_of(parts: &[Part]) -> Vec<(Position, std::ops::Range<usize>, &[u32])> {
 fn note(collection: &Collection, durable: &Result<()>, applied: &Result<()>) {
     if let (Ok(()), Err(error)) = (durable, applied) {
         *collection.error.lock() = Some(error.to_string());
+        collection.behind.store(true, Ordering::SeqCst);
     }
 }
 
