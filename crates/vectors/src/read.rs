@@ -43,16 +43,26 @@ pub(crate) fn places(shared: &Shared, view: &View, ids: &[PointId]) -> Result<Ve
     Ok(places)
 }
 
-/// The place of each id that is alive, and the view in which it is there.
-fn places_now(shared: &Shared, collection: &Collection, ids: &[PointId]) -> Result<(Arc<View>, Vec<Option<Place>>)> {
-    let _held = shared.accounts.queries.try_reserve(ids.len() as u64 * 64)?;
+/// Views that a read looks at before it takes what it has.
+const LOOKS: usize = 4;
+
+/// Reads from the newest view, and again where it has become an old one meanwhile and that may tell: a point that
+/// was replaced stands in a part that the old view has not, and what a part needs of the log may be gone.
+pub(crate) fn on_view<T>(collection: &Collection, look: impl Fn(&View) -> Result<T>) -> Result<T> {
+    let deaths = |view: &View| {
+        let growing: u64 = view.growing().map(|part| part.read().dead() as u64).sum();
+        growing + view.segments.iter().map(|segment| segment.dead.count()).sum::<u64>()
+    };
+    let mut looks = 1;
     loop {
         let view = collection.view.load_full();
-        let places = places(shared, &view, ids)?;
-        // A point that was replaced while we looked may stand in a part that is newer than the view.
-        if places.iter().all(Option::is_some) || Arc::ptr_eq(&view, &collection.view.load_full()) {
-            return Ok((view, places));
+        let before = deaths(&view);
+        let found = look(&view);
+        let is_current = Arc::ptr_eq(&view, &collection.view.load_full());
+        if is_current || looks == LOOKS || (found.is_ok() && deaths(&view) == before) {
+            return found;
         }
+        looks += 1;
     }
 }
 
@@ -179,9 +189,13 @@ pub(crate) fn get(
     ids: &[PointId],
     parts: &Parts,
 ) -> Result<Held<Vec<Record>>> {
-    let (view, places) = places_now(shared, collection, ids)?;
-    let mut fetcher = Fetcher::new(shared, &view, parts)?;
-    fetcher.memory.grow(ids.len() as u64 * 64)?;
+    on_view(collection, |view| get_from(shared, view, ids, parts))
+}
+
+fn get_from(shared: &Shared, view: &View, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
+    let mut fetcher = Fetcher::new(shared, view, parts)?;
+    fetcher.memory.grow(ids.len() as u64 * 128)?;
+    let places = places(shared, view, ids)?;
     let wanted: Vec<_> = ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
     let records = fetcher.records(&wanted)?;
     Ok(Held { value: records, memory: vec![fetcher.memory] })
@@ -195,14 +209,14 @@ pub(crate) fn scroll(
     limit: usize,
     parts: &Parts,
 ) -> Result<Held<Page>> {
-    let view = collection.view.load_full();
-    let mut fetcher = Fetcher::new(shared, &view, parts)?;
+    on_view(collection, |view| scroll_from(shared, view, from, limit, parts))
+}
+
+fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize, parts: &Parts) -> Result<Held<Page>> {
+    let mut fetcher = Fetcher::new(shared, view, parts)?;
     fetcher.memory.grow((limit as u64 + 65) * 64 * (1 + view.segments.len() as u64))?;
     let mut found: Vec<(PointId, Place)> = Vec::new();
-    for (at, part) in view.growing().enumerate() {
-        let ids = part.read().ids_from(from, limit + 1);
-        found.extend(ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))));
-    }
+    // Segments first: a point that moves while we look goes from a segment to the active part.
     for (at, segment) in view.segments.iter().enumerate() {
         let mut row = match from {
             Some(from) => segment.rank(&shared.pages, from)?,
@@ -217,6 +231,10 @@ pub(crate) fn scroll(
             found.extend(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))));
             row = end;
         }
+    }
+    for (at, part) in view.growing().enumerate() {
+        let ids = part.read().ids_from(from, limit + 1);
+        found.extend(ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))));
     }
     // An id that moves while we look may be seen twice: growing places sort first and win.
     found.sort_unstable();

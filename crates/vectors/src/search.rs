@@ -6,7 +6,10 @@
 //!                ─► the best of all ─► their payloads and vectors
 //! ```
 
-use crate::api::{Held, MetricName, Parts, Profile, Query, Record, Scored, Stages, Target, VectorConfig, VectorParts};
+use crate::api::{
+    CollectionConfig, Held, MetricName, Parts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
+    VectorParts,
+};
 use crate::collection::{Collection, View};
 use crate::read::{self, Fetcher, Place};
 use crate::shared::Shared;
@@ -34,20 +37,25 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
     if query.target == Target::Ids {
         return in_id_order(shared, collection, query);
     }
+    read::on_view(collection, |view| query_from(shared, collection, &config, view, query))
+}
+
+fn query_from(
+    shared: &Shared,
+    collection: &Collection,
+    config: &CollectionConfig,
+    view: &View,
+    query: &Query,
+) -> Result<(Held<Vec<Scored>>, Profile)> {
+    let wanted = query.limit + query.offset;
     let vector_config = config.vectors.get(&query.using).ok_or_else(|| unknown_vector(&query.using))?;
-    let view = collection.view.load_full();
-    let (vector, excluded) = target(shared, &view, query, vector_config)?;
+    let (vector, excluded) = target(shared, view, query, vector_config)?;
     let metric = vector_config.metric.metric();
     let threshold = query.score_threshold.map(|score| outward(metric, score));
     let memory =
         shared.accounts.queries.try_reserve((wanted as u64 + 1) * 64 * (1 + view.segments.len() as u64) + 4096)?;
     let mut top = Top::new(wanted, threshold, excluded);
     let mut profile = Profile { reserved_bytes: memory.bytes(), ..Profile::default() };
-    if !query.indexed_only {
-        for part in view.growing() {
-            part.read().search(&query.using, metric, &vector, &mut top);
-        }
-    }
     let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
     let scan = query.exact || small < config.full_scan_threshold_kib * 1024;
     let mut rows: HashMap<PointId, Place> = HashMap::new();
@@ -83,14 +91,20 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
         }
     }
     shared.put_scratch(scratch);
-    let found = settle(&view, top, &mut rows);
+    // After the segments: a point that moves while we look goes from a segment to the active part.
+    if !query.indexed_only {
+        for part in view.growing() {
+            part.read().search(&query.using, metric, &vector, &mut top);
+        }
+    }
+    let found = settle(view, top, &mut rows);
     let page: Vec<Found> = found.into_iter().skip(query.offset).take(query.limit).collect();
     let started = shared.options.clock.now();
-    let mut fetcher = Fetcher::new(shared, &view, &query.parts)?;
+    let mut fetcher = Fetcher::new(shared, view, &query.parts)?;
     let places: Vec<_> = page.iter().filter_map(|found| Some((found.id, *rows.get(&found.id)?))).collect();
     let records = fetcher.records(&places)?;
     profile.stages_us.payload = (shared.options.clock.now() - started).as_micros() as u64;
-    let scored = scored(&view, page, records, &places, metric);
+    let scored = scored(view, page, records, &places, metric);
     Ok((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile))
 }
 

@@ -383,3 +383,52 @@ fn readers_never_see_an_older_payload_while_seals_folds_and_merges_run() {
         assert_eq!(versions[&id(number as u64)], known.load(Ordering::SeqCst));
     }
 }
+
+/// With all threads at work: no reader misses a point because it is being replaced.
+#[test]
+fn scrolls_and_searches_never_miss_a_point_that_is_replaced() {
+    const POINTS: u64 = 400;
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 32, true);
+    create(&store);
+    let mut rng = Rng::new(78);
+    upsert(&store, &mut Model::new(), &mut rng, (0..POINTS).map(id));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..2u64 {
+            let (store, done) = (&store, &done);
+            scope.spawn(move || {
+                let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::None };
+                let query = Query {
+                    target: Target::Vector(vec![1.0; DIM]),
+                    using: String::new(),
+                    limit: POINTS as usize,
+                    offset: 0,
+                    score_threshold: None,
+                    exact: true,
+                    ef: None,
+                    rescore: true,
+                    indexed_only: false,
+                    parts: parts.clone(),
+                };
+                while !done.load(Ordering::SeqCst) {
+                    let found = if seed == 0 {
+                        store.scroll("c", None, POINTS as usize, &parts).unwrap().value.records.len()
+                    } else {
+                        store.query("c", &query).unwrap().0.value.len()
+                    };
+                    assert_eq!(found as u64, POINTS, "{}", ["scroll", "search"][seed as usize]);
+                }
+            });
+        }
+        for _ in 0..300 {
+            let from = rng.below(POINTS);
+            upsert(&store, &mut Model::new(), &mut rng, (from..POINTS.min(from + 60)).map(id));
+            if rng.chance(0.3) {
+                store.freeze_for_tests("c").unwrap();
+            }
+        }
+        done.store(true, Ordering::SeqCst);
+    });
+    store.close();
+}
