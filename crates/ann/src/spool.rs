@@ -4,7 +4,8 @@
 //!   append ──► [buffer] ──full──► file            read: file ──► [buffer] ──► next bytes
 //! ```
 //!
-//! It survives no crash and is never synced. A build that dies leaves spools behind in its work folder,
+//! One checksum runs along with what is written, and with what is read: a build never ends on bytes that changed on
+//! the disk meanwhile. It survives no crash and is never synced. A build that dies leaves spools behind in its work folder,
 //! which its owner empties on start.
 
 use ramekin_base::{Error, Result};
@@ -21,6 +22,8 @@ pub(crate) struct Spool {
     buffer: Option<Aligned>,
     filled: usize,
     written: u64,
+    /// CRC32C of what was written.
+    crc: u32,
 }
 
 impl Spool {
@@ -30,7 +33,7 @@ impl Spool {
         let buffer = Aligned::new(account, room)?;
         let file = disk.open(path, Open::Create)?;
         let path = path.to_path_buf();
-        Ok(Self { disk: disk.clone(), path, file: Some(file), buffer: Some(buffer), filled: 0, written: 0 })
+        Ok(Self { disk: disk.clone(), path, file: Some(file), buffer: Some(buffer), filled: 0, written: 0, crc: 0 })
     }
 
     pub(crate) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
@@ -52,6 +55,7 @@ impl Spool {
         let whole = self.filled.next_multiple_of(self.disk.block());
         buffer[self.filled..whole].fill(0);
         self.disk.write(file, self.written, &buffer[..whole])?;
+        self.crc = crc32c::crc32c_append(self.crc, &buffer[..self.filled]);
         self.written += self.filled as u64;
         self.filled = 0;
         Ok(())
@@ -72,7 +76,7 @@ impl Spool {
             return Err(Error::bug("a spool is read before it is finished"));
         }
         let room = buffer_bytes.next_multiple_of(self.disk.block()).max(self.disk.block());
-        Ok(SpoolReader { spool: self, buffer: Aligned::new(account, room)?, from: 0, to: 0, at: 0 })
+        Ok(SpoolReader { spool: self, buffer: Aligned::new(account, room)?, from: 0, to: 0, at: 0, crc: 0 })
     }
 }
 
@@ -97,6 +101,8 @@ pub(crate) struct SpoolReader<'a> {
     to: usize,
     /// Where in the file the next fill starts; a multiple of the buffer's length.
     at: u64,
+    /// CRC32C of what was read.
+    crc: u32,
 }
 
 impl SpoolReader<'_> {
@@ -114,6 +120,11 @@ impl SpoolReader<'_> {
             self.spool.disk.read(&mut [ReadOp { file, at: self.at, buf: &mut self.buffer[..whole] }])?;
             (self.from, self.to) = (0, bytes);
             self.at += bytes as u64;
+            self.crc = crc32c::crc32c_append(self.crc, &self.buffer[..bytes]);
+            if self.at == self.spool.written && self.crc != self.spool.crc {
+                let error = Error::corrupt("a temporary file of a build is not what was written; it is built again");
+                return Err(error.at(self.spool.path.display()));
+            }
         }
         let part = most.min(self.to - self.from);
         self.from += part;
@@ -153,7 +164,8 @@ mod tests {
 
     #[test]
     fn what_was_appended_is_read_back_and_the_file_goes() {
-        let disk: Arc<dyn Disk> = Arc::new(ramekin_disk::sim::SimDisk::new(1, Default::default()));
+        let sim = Arc::new(ramekin_disk::sim::SimDisk::new(1, Default::default()));
+        let disk: Arc<dyn Disk> = sim.clone();
         let folder = PathBuf::from("work");
         disk.make_folder(&folder).unwrap();
         let account = Budget::new(1 << 20).root();
@@ -172,6 +184,11 @@ mod tests {
             assert_eq!(reader.left(), 0);
             assert!(reader.read_exact(&mut [0]).is_err());
             drop(reader);
+            if len > 0 {
+                sim.flip_bit(&folder.join("a"), len as u64 - 1, 5).unwrap();
+                let mut reader = spool.read(&account, 1000).unwrap();
+                assert_eq!(reader.skip(len).unwrap_err().kind(), ramekin_base::Kind::Corrupt);
+            }
             drop(spool);
             assert!(disk.list(&folder).unwrap().is_empty());
         }
