@@ -135,7 +135,7 @@ fn sub_commands_answer() {
         code == 0
             && limits.as_array().unwrap().iter().any(|row| row["name"] == "cgroup_least" && row["value"] == 135 << 20)
     );
-    for name in ["plan", "lab"] {
+    for name in ["plan"] {
         let (code, _, error) = run(ramekin().args([name, "minram", "--json"]));
         assert!(code == 2 && error.contains("not built yet"), "{error}");
     }

@@ -79,7 +79,9 @@ pub(super) fn write(
              on disk, our own page cache {}; before each cell that cache and the file's pages in the kernel's are dropped",
             options.rounds, set.count(), options.ef, Size(bench.resident), Size(bench.originals), Size(options.cache)
         ),
-        "figures: median (least to most) of the rounds; CPU seconds of the searching process, without a slow disk's own".to_owned(),
+        "figures: median (least to most) of the rounds; a read is a run of neighbouring pages, which mmap faults in page by page; \
+         CPU seconds of the searching process, without a slow disk's own"
+            .to_owned(),
     ];
     lines.extend(disk.map(|disk| format!("local disk: {}", disk.text())));
     lines.extend(places.iter().map(|place| {

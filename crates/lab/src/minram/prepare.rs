@@ -24,6 +24,8 @@ pub(super) const COLLECTION: &str = "lab";
 const BATCH_MAX: Duration = Duration::from_secs(600);
 /// So long the index may take.
 const GREEN_MAX: Duration = Duration::from_secs(24 * 3600);
+/// Looks in a row at which a new collection must be green: some servers are green for a moment before they begin to index.
+const STEADY: u32 = 5;
 /// Bytes of a float as text, about.
 const FLOAT_TEXT: usize = 13;
 
@@ -93,7 +95,7 @@ fn upload(options: &Options, set: &Dataset, server: &Server, progress: &Progress
         progress.tick(|| format!("uploaded {to} of {} rows", set.rows));
     }
     progress.say(format!("uploaded {} rows; waiting until they are indexed", set.rows));
-    wait_green(&mut connection, Some(set.rows), GREEN_MAX, progress)?;
+    wait_green(&mut connection, Some(set.rows), STEADY, GREEN_MAX, progress)?;
     progress.say("green");
     Ok(())
 }
@@ -147,25 +149,27 @@ fn send(connection: &mut Connection, request: &[u8]) -> Result<()> {
     Err(Error::busy("a batch of points was refused a thousand times"))
 }
 
-/// Until the collection is green, and holds so many points if that is asked.
+/// Until the collection is green at `steady` looks in a row, and holds so many points if that is asked.
 pub(super) fn wait_green(
     connection: &mut Connection,
     points: Option<usize>,
+    steady: u32,
     limit: Duration,
     progress: &Progress,
 ) -> Result<()> {
-    let mut last = String::new();
+    let (mut last, mut seen) = (String::new(), 0);
     let green = until(&SystemClock::new(), limit, Duration::from_millis(200), || {
         let info = connection.must("GET", &format!("/collections/{COLLECTION}"), "")?;
         let status = info["status"].as_str().unwrap_or("unknown").to_owned();
         let held = info["points_count"].as_u64().unwrap_or(0);
         last = format!("{status}, {held} points, {} indexed", info["indexed_vectors_count"].as_u64().unwrap_or(0));
         progress.tick(|| last.clone());
-        match status.as_str() {
-            "green" if points.is_none_or(|points| held >= points as u64) => Ok(Some(())),
-            "red" => Err(Error::io(format!("the collection is red: {}", info["optimizer_status"]))),
-            _ => Ok(None),
+        if status == "red" {
+            return Err(Error::io(format!("the collection is red: {}", info["optimizer_status"])));
         }
+        let is_well = status == "green" && points.is_none_or(|points| held >= points as u64);
+        seen = if is_well { seen + 1 } else { 0 };
+        Ok((seen >= steady).then_some(()))
     })?;
     green.ok_or_else(|| Error::busy(format!("not green after {:.0} s: {last}", limit.as_secs_f64())))
 }

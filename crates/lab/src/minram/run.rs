@@ -92,7 +92,7 @@ impl<'a> Runner<'a> {
     }
 
     fn measure(&self, server: &mut Server, repeat: u64, run: &mut Run) -> Result<()> {
-        wait_green(&mut Connection::new(server.port, QUERY_MAX), None, self.options.patience, self.progress)?;
+        wait_green(&mut Connection::new(server.port, QUERY_MAX), None, 1, self.options.patience, self.progress)?;
         let order = shuffled(self.requests.len(), repeat + 1);
         let (warm, order) = order.split_at(self.options.warm_up.min(order.len().saturating_sub(1)));
         self.load(server.port, &self.requests, warm, self.options.seconds, &[]);
