@@ -15,6 +15,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 const ROOT: &str = "/sys/fs/cgroup";
+/// Reads a second that no disk does.
+const IOPS_NEVER: u64 = 1_000_000_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Version {
@@ -39,8 +41,8 @@ pub struct Reads {
 }
 
 impl Cgroup {
-    /// A new group with this limit.
-    pub fn make(number: u32, limit: u64) -> Option<Self> {
+    /// A new group with this limit, which counts reads of the disk under `data`.
+    pub fn make(number: u32, limit: u64, data: &Path) -> Option<Self> {
         let own = files::read_text(Path::new("/proc/self/cgroup")).ok()?;
         let name = format!("ramekin-lab-{}-{number}", std::process::id());
         for (version, parent) in parents(&own, "memory") {
@@ -56,6 +58,11 @@ impl Cgroup {
                     (version == Version::One && files::make_one_folder(&folder).is_ok()).then_some(folder)
                 }),
             };
+            if let (Version::One, Some(io), Some(device)) = (version, &io, files::device(data)) {
+                // Version 1 counts only where there is a limit; this one is beyond any disk.
+                let _ =
+                    files::write_text(&io.join("blkio.throttle.read_iops_device"), &format!("{device} {IOPS_NEVER}"));
+            }
             return Some(Self { version, memory: folder, io });
         }
         None

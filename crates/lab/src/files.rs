@@ -148,3 +148,14 @@ pub(crate) fn takes_direct(path: &Path) -> bool {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
+
+/// `major:minor` of the whole disk that a folder is on; partitions count for their disk.
+pub(crate) fn device(folder: &Path) -> Option<String> {
+    let device = rustix::fs::stat(folder).ok()?.st_dev;
+    let own = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+    let known = Path::new("/sys/dev/block").join(&own);
+    if known.join("partition").exists() {
+        return read_text(&known.join("../dev")).ok().map(|text| text.trim().to_owned());
+    }
+    known.exists().then_some(own)
+}

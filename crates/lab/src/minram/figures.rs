@@ -15,6 +15,8 @@ pub struct Run {
     pub reads: Option<Reads>,
     pub peak: Option<u64>,
     pub kills: u64,
+    /// Why the collection was not green while it was searched.
+    pub not_green: Option<String>,
 }
 
 /// How a run ended.
@@ -103,6 +105,8 @@ pub struct Figures {
     pub spreads: Vec<Option<Spread>>,
     pub served: usize,
     pub failed: Vec<String>,
+    /// Of runs that were searched though the collection was not green.
+    pub not_green: Vec<String>,
     /// Queries answered, and not answered with 200, over all runs.
     pub answered: u64,
     pub refused: u64,
@@ -128,6 +132,7 @@ impl Figures {
             limit,
             spreads: FIGURES.iter().map(spread).collect(),
             served: runs.len(),
+            not_green: runs.iter().filter_map(|run| run.not_green.clone()).collect(),
             answered: runs.iter().map(|run| run.seen.answered).sum(),
             refused: runs.iter().map(|run| run.seen.failures()).sum(),
             failed,
@@ -144,6 +149,9 @@ impl Figures {
         if !self.failed.is_empty() {
             let total = self.failed.len() + self.served;
             notes.push(format!("{} of {total} runs failed: {}", self.failed.len(), self.failed[0]));
+        }
+        if let Some(why) = self.not_green.first() {
+            notes.push(format!("{} of {} runs were not green: {why}", self.not_green.len(), self.served));
         }
         if self.refused > 0 {
             notes.push(format!("{} queries were not answered", self.refused));
@@ -164,7 +172,7 @@ impl Figures {
     pub fn json(&self) -> Value {
         let mut all = json!({
             "limit_bytes": self.limit, "memory_bytes": self.memory, "runs": self.served, "failed": self.failed,
-            "answered": self.answered, "refused": self.refused,
+            "not_green": self.not_green, "answered": self.answered, "refused": self.refused,
         });
         for (figure, spread) in FIGURES.iter().zip(&self.spreads) {
             all[figure.0] = spread.as_ref().map_or(Value::Null, Spread::json);
@@ -201,6 +209,9 @@ mod tests {
     fn what_nobody_counted_stays_empty() {
         let figures = Figures::of(1, 1, &[run(100, None)]);
         assert!(figures.spread("reads_per_query").is_none() && figures.json()["reads_per_query"].is_null());
+        let red = Run { not_green: Some("red".to_owned()), ..Run::default() };
+        let red = Figures::of(1, 1, &[Outcome::Served(Box::new(red))]);
+        assert_eq!(red.note(), "1 of 1 runs were not green: red");
         let none = Figures::of(1, 1, &[Outcome::Failed("x".to_owned())]);
         assert!(none.spread("recall").is_none());
         assert_eq!(none.cells().len(), FIGURES.len() + 3);

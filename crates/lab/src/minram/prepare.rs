@@ -165,7 +165,7 @@ pub(super) fn wait_green(
         last = format!("{status}, {held} points, {} indexed", info["indexed_vectors_count"].as_u64().unwrap_or(0));
         progress.tick(|| last.clone());
         if status == "red" {
-            return Err(Error::io(format!("the collection is red: {}", info["optimizer_status"])));
+            return Err(Error::corrupt(format!("the collection is red: {}", info["optimizer_status"])));
         }
         let is_well = status == "green" && points.is_none_or(|points| held >= points as u64);
         seen = if is_well { seen + 1 } else { 0 };

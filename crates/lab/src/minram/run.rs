@@ -15,7 +15,7 @@ use crate::http::{Connection, request};
 use crate::load::{Load, Seen, shuffled};
 use crate::progress::Progress;
 use crate::server::{Server, Start};
-use ramekin_base::{Error, Result, Size};
+use ramekin_base::{Error, Kind, Result, Size};
 use serde_json::json;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,15 @@ impl<'a> Runner<'a> {
     }
 
     fn measure(&self, server: &mut Server, repeat: u64, run: &mut Run) -> Result<()> {
-        wait_green(&mut Connection::new(server.port, QUERY_MAX), None, 1, self.options.patience, self.progress)?;
+        let mut connection = Connection::new(server.port, QUERY_MAX);
+        match wait_green(&mut connection, None, 1, self.options.patience, self.progress) {
+            // It may search all the same: that is measured, and said.
+            Err(error) if matches!(error.kind(), Kind::Corrupt | Kind::Busy) => {
+                run.not_green = Some(error.message().to_owned())
+            }
+            looked => looked?,
+        }
+        drop(connection);
         let order = shuffled(self.requests.len(), repeat + 1);
         let (warm, order) = order.split_at(self.options.warm_up.min(order.len().saturating_sub(1)));
         self.load(server.port, &self.requests, warm, self.options.seconds, &[]);
