@@ -159,7 +159,6 @@ impl Dataset {
 mod tests {
     #![allow(clippy::disallowed_methods, reason = "a test writes its files")]
     use super::*;
-    use crate::vectors::tests::npy_bytes;
 
     fn asked(synthetic: &str) -> Asked {
         Asked { synthetic: Some(synthetic.parse().unwrap()), queries: Some(4), ..Asked::default() }
@@ -176,20 +175,21 @@ mod tests {
     #[test]
     fn files_that_do_not_fit_each_other_are_refused() {
         let folder = tempfile::tempdir().unwrap();
-        let write = |name: &str, descr: &str, shape: &str, values: usize| {
+        let write = |name: &str, rows: u32, dim: u32| {
             let path = folder.path().join(name);
-            std::fs::write(&path, npy_bytes(descr, "False", shape, &vec![1; values * 4])).unwrap();
+            let head = [rows.to_le_bytes(), dim.to_le_bytes()].concat();
+            std::fs::write(&path, [head, vec![1; (rows * dim * 4) as usize]].concat()).unwrap();
             Some(path)
         };
-        let base = write("b.npy", "<f4", "(20, 3)", 60);
-        let query = write("q.npy", "<f4", "(2, 3)", 6);
+        let base = write("b.fbin", 20, 3);
+        let query = write("q.fbin", 2, 3);
         let open = |asked: &Asked| Dataset::open(asked, Metric::Euclid, &Progress::new());
         let good = Asked { base, query, ..Asked::default() };
         assert_eq!(open(&good).unwrap().truth.len(), 20);
         let wrong = [
-            Asked { query: write("q4.npy", "<f4", "(2, 4)", 8), ..good.clone() },
-            Asked { truth: write("t.npy", "<i4", "(1, 10)", 10), ..good.clone() },
-            Asked { truth: write("far.npy", "<i4", "(2, 10)", 20), ..good.clone() },
+            Asked { query: write("q4.fbin", 2, 4), ..good.clone() },
+            Asked { truth: write("t.ibin", 1, 10), ..good.clone() },
+            Asked { truth: write("far.ibin", 2, 10), ..good.clone() },
             Asked { query: None, ..good.clone() },
             Asked { synthetic: Some("9,9,9".parse().unwrap()), ..good.clone() },
         ];

@@ -205,11 +205,11 @@ fn npy(file: &File, bytes: u64) -> Result<Grid> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     #![allow(clippy::disallowed_methods, reason = "a test writes its files")]
     use super::*;
 
-    pub(crate) fn npy_bytes(descr: &str, order: &str, shape: &str, body: &[u8]) -> Vec<u8> {
+    fn npy_bytes(descr: &str, order: &str, shape: &str, body: &[u8]) -> Vec<u8> {
         let mut text = format!("{{'descr': '{descr}', 'fortran_order': {order}, 'shape': {shape}, }}");
         while !(text.len() + 11).is_multiple_of(64) {
             text.push(' ');

@@ -293,16 +293,9 @@ fn minram_options(arguments: &ArgMatches) -> Result<Options> {
         Some(_) => return Err(Error::invalid("--server-options are for our own server; write them into --server")),
         None => Recipe::ramekin(&own_program()?, &more.unwrap_or_default()),
     };
-    let find = match read.read("find", range)? {
-        None => None,
-        Some((low, high)) => Some(Find {
-            low,
-            high,
-            step: read.size("step")?.unwrap_or(1 << 20),
-            rate: read.real("min-rate")?.unwrap_or(1.0),
-            recall: read.real("min-recall")?.unwrap_or(0.9),
-        }),
-    };
+    let step = read.size("step")?.unwrap_or(1 << 20);
+    let (rate, recall) = (read.real("min-rate")?.unwrap_or(1.0), read.real("min-recall")?.unwrap_or(0.9));
+    let find = read.read("find", range)?.map(|(low, high)| Find { low, high, step, rate, recall });
     let with_payload = arguments.get_flag("with-payload");
     let rescore = read.number("rescore", "true or false")?;
     let search = Search {
