@@ -1,7 +1,8 @@
 //! The command line: sub-commands as data, flags of `serve` from the table of options.
 //!
 //! ```text
-//!   ramekin serve | memory URL | limits | check DIR | version        plan, lab: known, not built yet
+//!   ramekin serve | memory URL | limits | check DIR | version
+//!   ramekin lab minram | io | slow-disk                             plan: known, not built yet
 //! ```
 
 use crate::settings;
@@ -20,7 +21,7 @@ Put keys into the file or the environment: flags can be seen by everybody on the
 ";
 
 /// Sub-commands that the design names and that are not built yet.
-pub const NOT_BUILT: &[&str] = &["plan", "lab"];
+pub const NOT_BUILT: &[&str] = &["plan"];
 
 pub fn command() -> Command {
     let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON instead of a table");
@@ -79,6 +80,7 @@ pub fn command() -> Command {
                 )
                 .arg(json()),
         )
+        .subcommand(crate::lab::command())
         .subcommand(Command::new("version").about("Print the version").arg(json()));
     for name in NOT_BUILT {
         // Known, so that the answer is clear, but not promised by the help.

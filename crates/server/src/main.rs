@@ -5,6 +5,7 @@
 //!                 ├─ memory   client ─► the ledger as a table
 //!                 ├─ limits   the table of limits
 //!                 ├─ check    a data folder, offline
+//!                 ├─ lab      measurements of servers and disks
 //!                 └─ version
 //! ```
 
@@ -13,6 +14,7 @@ mod cli;
 mod client;
 mod door;
 mod exit;
+mod lab;
 mod limits;
 mod memory;
 mod options;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
         "memory" => memory::run(arguments),
         "limits" => limits::run(arguments),
         "check" => check::run(arguments),
+        "lab" => lab::run(arguments),
         "version" => version(arguments),
         other => Err(Failure::usage(Error::unsupported(format!(
             "ramekin {other} is not built yet; see ramekin --help for what there is"

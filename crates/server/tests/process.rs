@@ -135,10 +135,10 @@ fn sub_commands_answer() {
         code == 0
             && limits.as_array().unwrap().iter().any(|row| row["name"] == "cgroup_least" && row["value"] == 135 << 20)
     );
-    for name in ["plan", "lab"] {
-        let (code, _, error) = run(ramekin().args([name, "minram", "--json"]));
-        assert!(code == 2 && error.contains("not built yet"), "{error}");
-    }
+    let (code, _, error) = run(ramekin().args(["plan", "--json"]));
+    assert!(code == 2 && error.contains("not built yet"), "{error}");
+    let (code, _, error) = run(ramekin().args(["lab", "minram", "--synthetic", "9,9,9"]));
+    assert!(code == 2 && error.contains("nothing to measure"), "{error}");
 }
 
 #[test]

@@ -1,0 +1,37 @@
+//! Floor 8: the lab. It measures memory, I/O and recall as the published tables do, so that anybody can repeat them.
+//!
+//! ```text
+//!   io          one search through each disk engine, rescoring from a fast and from a slowed disk
+//!   slow_disk   a folder again, each read a fixed time late: a FUSE file system
+//!   minram      a server, ours or another, at falling memory limits: requests/s, recall, latency, reads, peak
+//!
+//!   dataset     vectors · synthetic · exact            what is searched and what is right
+//!   server      cgroup · http · load                   the server, its limits, its load
+//!   disk_rate   the disk's own figures                 stand beside all that depends on it
+//!   statistics  least · table · plot                   what comes out
+//! ```
+//!
+//! A lab reads clocks and files as a person would: from outside. It uses no store directly; `minram` speaks REST.
+
+mod cgroup;
+pub mod dataset;
+mod disk_rate;
+mod exact;
+mod files;
+mod http;
+pub mod io;
+mod least;
+mod load;
+mod machine;
+pub mod minram;
+mod pause;
+mod plot;
+mod progress;
+pub mod server;
+pub mod slow_disk;
+mod statistics;
+mod synthetic;
+mod table;
+mod vectors;
+
+pub use synthetic::Synthetic;
