@@ -49,7 +49,7 @@ impl Plan {
     pub(crate) fn make(count: usize, dim: usize, work: &Work<'_>, options: &BuildOptions) -> Result<Self> {
         let limit = match work.account.limit() {
             u64::MAX => LIMIT_WITHOUT,
-            limit => limit.saturating_sub(work.account.used()),
+            limit => limit.saturating_sub(work.account.used()) * options.percent.min(100) / 100,
         };
         Self::of(count, dim, limit, options)
     }

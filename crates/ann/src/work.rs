@@ -31,11 +31,14 @@ pub struct BuildOptions {
     pub recall: f32,
     /// The client's `ef_construct`: a hint only; above 200 the training sample grows.
     pub ef_construct: usize,
+    /// Share of what is free below the account's limit that is planned with, per cent. Where shapes are large against
+    /// the limit, what the plan does not count may need more than the tenth that is left for it.
+    pub percent: u64,
 }
 
 impl Default for BuildOptions {
     fn default() -> Self {
-        Self { recall: 0.95, ef_construct: 100 }
+        Self { recall: 0.95, ef_construct: 100, percent: 100 }
     }
 }
 

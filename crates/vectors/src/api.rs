@@ -175,7 +175,7 @@ pub enum Target {
     Vector(Vec<f32>),
     /// The vector of this point, which is then left out of the results.
     Point(PointId),
-    /// No vector: points in the order of their ids (what a scroll gives), score 0.
+    /// No vector: points in the order of their ids (what a scroll gives), score 1.
     Ids,
 }
 

@@ -188,6 +188,10 @@ fn settle(shared: &Shared, collection: &Collection, segment: Option<Arc<Segment>
     committed
 }
 
+/// Per cent of the free memory that a build plans with, and threads at most: its account is its own, so what does not
+/// fit is planned smaller. Freeing memory never waits for memory.
+const BUILD_ATTEMPTS: [(u64, usize); 4] = [(100, usize::MAX), (65, 1), (40, 1), (25, 1)];
+
 /// Writes the file of a new segment and opens it. `None`: no row was alive.
 fn build(
     shared: &Shared,
@@ -197,21 +201,32 @@ fn build(
     account: &Account,
     what: &'static str,
 ) -> Result<Option<Arc<Segment>>> {
-    let path = shared.storage.new_path("seg");
     let config = collection.config.load_full();
-    let mut out = shared.pages.create(&path, account)?;
     let reporter = Reporter::new(shared, name, collection, what);
-    let work = Work {
+    let progress = |step| reporter.step(step);
+    let cancelled = || shared.is_closing() || collection.is_dropped();
+    let work = |threads| Work {
         disk: shared.options.disk.clone(),
         temp: shared.temp.join(if what == SEAL { SEAL } else { MERGE }),
         account: account.clone(),
         clock: shared.options.clock.clone(),
         seed: 1,
-        threads: shared.options.build_threads,
-        progress: &|step| reporter.step(step),
-        cancelled: &|| shared.is_closing() || collection.is_dropped(),
+        threads,
+        progress: &progress,
+        cancelled: &cancelled,
     };
-    let meta = write_segment(rows, &config, &mut out, &work);
+    let mut attempts = BUILD_ATTEMPTS.iter();
+    let (path, out, meta) = loop {
+        let Some((percent, threads)) = attempts.next() else { return Err(Error::bug("a build without an attempt")) };
+        let path = shared.storage.new_path("seg");
+        let mut out = shared.pages.create(&path, account)?;
+        let work = work(shared.options.build_threads.min(*threads));
+        let meta = write_segment(rows, &config, &mut out, &work, *percent);
+        let is_short = meta.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Busy | Kind::NoMemory));
+        if !is_short || attempts.len() == 0 {
+            break (path, out, meta);
+        }
+    };
     reporter.end();
     // The build has let go of much.
     allocator_purge();

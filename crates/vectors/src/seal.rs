@@ -14,7 +14,7 @@ use ramekin_log::{LogReader, Position, Record};
 use ramekin_memory::{Account, Reservation};
 
 pub(crate) const NONE: u32 = u32::MAX;
-/// Payload bytes gathered at a time.
+/// Payload bytes gathered at a time, at most; a tenth of the account where that is less.
 const GATHER_BYTES: usize = 2 << 20;
 /// Vectors that a source hands out at a time.
 const BATCH: usize = 1024;
@@ -68,11 +68,12 @@ impl<'a> SealRows<'a> {
     fn walk_payloads(&self, each: &mut dyn FnMut(Row<'_>) -> Result<()>) -> Result<()> {
         let inner = self.growing.read();
         let place = |row: usize| self.payloads[self.order[row] as usize];
+        let gather = GATHER_BYTES.min((self.account.limit() / 10) as usize);
         let mut first = 0;
         while first < self.order.len() {
             // As many rows as fit the gathering buffer, and at least one.
             let (mut last, mut bytes) = (first, 0);
-            while last < self.order.len() && (last == first || bytes + place(last).len as usize <= GATHER_BYTES) {
+            while last < self.order.len() && (last == first || bytes + place(last).len as usize <= gather) {
                 bytes += place(last).len as usize;
                 last += 1;
             }

@@ -92,10 +92,10 @@ fn query_from(
     }
     shared.put_scratch(scratch);
     // After the segments: a point that moves while we look goes from a segment to the active part.
-    if !query.indexed_only {
-        for part in view.growing() {
-            part.read().search(&query.using, metric, &vector, &mut top);
-        }
+    // A part that is small enough to be scanned counts as indexed.
+    let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
+    for part in view.growing().filter(|part| part.read().bytes() <= most) {
+        part.read().search(&query.using, metric, &vector, &mut top);
     }
     let found = settle(view, top, &mut rows);
     let page: Vec<Found> = found.into_iter().skip(query.offset).take(query.limit).collect();
@@ -199,7 +199,7 @@ pub(crate) fn check_dim(got: usize, want: usize) -> Result<()> {
 fn in_id_order(shared: &Shared, collection: &Collection, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
     let held = read::scroll(shared, collection, None, query.limit + query.offset, &query.parts)?;
     let records = held.value.records.into_iter().skip(query.offset);
-    let value = records.map(|record| Scored { record, score: 0.0, version: 0 }).collect();
+    let value = records.map(|record| Scored { record, score: 1.0, version: 0 }).collect();
     Ok((Held { value, memory: held.memory }, Profile::default()))
 }
 

@@ -65,12 +65,13 @@ impl Counted {
     }
 }
 
-/// Writes the whole segment; returns `None` (and writes nothing of use) where there is no row.
+/// Writes the whole segment, its indexes planned with `percent` of the memory that is free; returns `None` (and writes nothing of use) where there is no row.
 pub(crate) fn write_segment(
     rows: &mut dyn Rows,
     config: &CollectionConfig,
     out: &mut PageWriter,
     work: &Work<'_>,
+    percent: u64,
 ) -> Result<Option<SegmentMeta>> {
     let counted = write_filter(rows, out, work)?;
     if counted.points == 0 {
@@ -82,7 +83,7 @@ pub(crate) fn write_segment(
     }
     let mut vectors = Vec::new();
     for (at, (name, vector)) in config.vectors.iter().enumerate() {
-        let options = BuildOptions { recall: config.recall, ..BuildOptions::default() };
+        let options = BuildOptions { recall: config.recall, percent, ..BuildOptions::default() };
         let index = match rows.vectors(name)? {
             Some(source) if !source.is_empty() => {
                 let mut source = Ordinals::new(source, counted.points as usize, &work.account)?;

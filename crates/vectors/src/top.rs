@@ -28,7 +28,7 @@ impl PartialOrd for Found {
     }
 }
 
-/// Keeps the best `limit` results at or above a threshold.
+/// Keeps the best `limit` results better than a threshold.
 pub(crate) struct Top {
     limit: usize,
     least: f32,
@@ -40,7 +40,8 @@ impl Top {
     pub(crate) fn new(limit: usize, threshold: Option<f32>, excluded: Option<PointId>) -> Self {
         Self {
             limit,
-            least: threshold.unwrap_or(f32::NEG_INFINITY),
+            // Better than the threshold: from the next number on.
+            least: threshold.map_or(f32::NEG_INFINITY, f32::next_up),
             heap: BinaryHeap::with_capacity(limit + 1),
             excluded,
         }

@@ -87,7 +87,7 @@ impl Bench {
             _ => make(options, &folder, &file, &note, set, &pages, &root, progress)?,
         };
         let opened = pages.open(&file, &root)?;
-        let index = Index::open(&opened, 0, &meta, &root, None)?;
+        let index = Index::open(&opened, 0, &meta, &root)?;
         let (mut resident, mut originals) = (0, 0);
         for (part, section) in index.sections() {
             match part {
