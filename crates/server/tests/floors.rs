@@ -20,7 +20,10 @@ use std::path::{Path, PathBuf};
 const MAY_READ_FILES: &[(&str, &str)] = &[
     ("crates/lab/src/files.rs", "vectors that people hand in, the kernel's own files, reports: no data of a store"),
     ("crates/memory/src/kernel.rs", "reads /proc and the cgroup: no data, and they are no files on a disk"),
-    ("crates/server/src/process.rs", "opens its own binary, to give its pages back to the kernel"),
+    (
+        "crates/server/src/process.rs",
+        "opens its own binary, to give its pages back to the kernel, and asks it about huge pages",
+    ),
     ("crates/server/src/settings.rs", "reads configuration and certificates, once, before the disk is there"),
 ];
 

@@ -43,7 +43,7 @@ impl Writer {
         self.flush();
         // A log that has closed, or one that memory is behind of, may hold more than can be read: then
         // not even "there is no such point" would be true.
-        self.log.commit()?;
+        self.log.check_open()?;
         collection.check_current()?;
         let (mut from, mut most, mut pieces) = (0, REWRITE_POINTS, 0);
         while from < ids.len() {
