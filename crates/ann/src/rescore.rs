@@ -55,6 +55,10 @@ fn rescore_chosen(means: &Means<'_>, scratch: &mut Scratch, chosen: &mut Vec<Can
     }
     // The first round takes all where the codes are wide, and the likely half more than k where they are not.
     let narrow = means.wide.is_none() && index.shape.metric != Metric::Manhattan;
+    if means.wide.is_none() {
+        // Candidates were collected while the bar rose; those that cannot reach it cost no read.
+        chosen.retain(|candidate| candidate.estimate + candidate.margin > means.floor);
+    }
     let first = if narrow { (means.k + means.k / 2 + 6).min(chosen.len()) } else { chosen.len() };
     let (likely, rest) = chosen.split_at(first);
     read_and_score(means, scratch, likely)?;

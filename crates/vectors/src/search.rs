@@ -12,13 +12,16 @@ use crate::api::{
 };
 use crate::collection::{Collection, View};
 use crate::read::{self, Fetcher, Place};
+use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::top::{Found, Top};
 use ramekin_ann::SearchParams;
 use ramekin_base::limits::RESULTS_MAX;
 use ramekin_base::{Error, PointId, Result};
 use ramekin_vecmath::{Metric, normalise};
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Rank score (larger is better) to what users of the metric expect, and back: both are their own inverse.
 fn outward(metric: Metric, score: f32) -> f32 {
@@ -61,7 +64,10 @@ fn query_from(
     let mut rows: HashMap<PointId, Place> = HashMap::new();
     let asked = wanted + usize::from(excluded.is_some());
     let mut scratch = shared.scratch()?;
-    for (at, segment) in view.segments.iter().enumerate() {
+    // The largest first: what it finds is the bar for the others, which then read little.
+    let mut order: Vec<(usize, &Arc<Segment>)> = view.segments.iter().enumerate().collect();
+    order.sort_by_key(|(_, segment)| Reverse(segment.vector_bytes()));
+    for (at, segment) in order {
         let Some((_, named)) = segment.vector(&query.using) else { continue };
         let has_dead = segment.dead.count() > 0;
         let alive = |ordinal: u32| !segment.dead.get(named.present.row(ordinal));
@@ -73,7 +79,7 @@ fn query_from(
             filter: if has_dead { Some(&alive) } else { None },
             ..SearchParams::default()
         };
-        let hits = named.index.search(&shared.pages, &vector, asked, &params, threshold, &mut scratch);
+        let hits = named.index.search(&shared.pages, &vector, asked, &params, top.least(), &mut scratch);
         let hits = match hits {
             Ok(hits) => hits,
             Err(error) => {

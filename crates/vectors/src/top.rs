@@ -52,6 +52,11 @@ impl Top {
         score >= self.least
     }
 
+    /// Results must score this or more, if not all do.
+    pub(crate) fn least(&self) -> Option<f32> {
+        Some(self.least).filter(|least| *least > f32::NEG_INFINITY)
+    }
+
     pub(crate) fn offer(&mut self, score: f32, id: PointId) {
         if self.limit == 0 || !self.accepts(score) || self.excluded == Some(id) {
             return;
