@@ -19,12 +19,13 @@ const ALLOCATOR: u64 = 1 << 20;
 /// The C library, the loader and the kernel's own for a process.
 const SYSTEM: u64 = 512 << 10;
 
-/// Share of the mapped code that a server in use reads, per cent. What only the start needed is given back, so that
-/// this is charged to us whether the binary was in the page cache before or not.
-const CODE_TOUCHED: u64 = 50;
+/// Share of the mapped code that a server in use is charged for, per cent, whether the binary was in the page cache
+/// before or not: what only the start needed is given back. Kernels differ: 50 where code comes back page by page, 75
+/// where all of it comes at the first touch.
+const CODE_TOUCHED: u64 = 65;
 
 /// In words, for the ledger.
-pub const BASE_FORMULA: &str = "code x 0.5 + threads x (stack + kernel) + rings x ring + allocator + system";
+pub const BASE_FORMULA: &str = "code x 0.65 + threads x (stack + kernel) + rings x ring + allocator + system";
 
 /// What the formula counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
