@@ -53,9 +53,9 @@ pub(crate) fn search(
     let mut chosen = std::mem::take(&mut scratch.chosen);
     scratch.exact.drain(&mut chosen);
     // While scanning, the row of a candidate was kept in `slot`.
-    hits.extend(chosen.iter().map(|candidate| Hit { row: candidate.slot, score: candidate.estimate }));
+    hits.extend(chosen.iter().map(|candidate| Hit { index: 0, row: candidate.slot, score: candidate.estimate }));
     scratch.chosen = chosen;
-    scratch.profile.rescored = shape.rows as u64;
+    scratch.profile.rescored += shape.rows as u64;
     Ok(())
 }
 

@@ -48,7 +48,7 @@ pub use index::Index;
 pub use layout::{Part, TAGS, WIDTHS};
 pub use meta::IndexMeta;
 pub use scratch::Scratch;
-pub use search::{Hit, Profile, SearchParams};
+pub use search::{Hit, Profile, Search, SearchParams};
 pub use source::{BATCH_ROWS, SliceSource, Source, batch_rows};
 pub use stream::IndexSource;
 pub use work::{BuildOptions, Phase, Progress, Work};

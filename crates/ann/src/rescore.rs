@@ -1,4 +1,4 @@
-//! The last step of a search: the best candidates by their original vectors.
+//! The last step of a search: the best candidates of all indexes by their original vectors.
 //!
 //! ```text
 //!   candidates, best estimate first ──► originals (all reads of a round in one batch) ──► the k best, exact
@@ -10,113 +10,195 @@
 use crate::index::{FETCH_BYTES, floats};
 use crate::scan::prefetch;
 use crate::scratch::{Candidate, Scratch};
-use crate::search::{Hit, Means};
+use crate::search::{Hit, Scanned};
 use ramekin_base::Result;
-use ramekin_vecmath::{Metric, score};
+use ramekin_pages::{Fetch, Pages, Want};
+use ramekin_vecmath::score;
 
 /// Originals that are asked for ahead of the one that is scored.
 const AHEAD: usize = 4;
 
-pub(crate) fn rescore(means: &Means<'_>, scratch: &mut Scratch, hits: &mut Vec<Hit>) -> Result<()> {
-    let mut chosen = std::mem::take(&mut scratch.chosen);
-    scratch.best.drain(&mut chosen);
-    let done = if !means.params.rescore {
-        chosen.truncate(means.k);
-        for candidate in &mut chosen {
-            candidate.estimate = means.index.score_of_rank(candidate.estimate, means.square);
-        }
-        Ok(())
-    } else {
-        rescore_chosen(means, scratch, &mut chosen)
-    };
-    let done = done.and_then(|()| take_rows(means, scratch, &chosen, hits));
-    scratch.chosen = chosen;
-    done
+/// Moves the candidates of the index that was just scanned, as number `which`, to those of the others.
+pub(crate) fn gather(scratch: &mut Scratch, which: u32) {
+    let Scratch { best, chosen, .. } = scratch;
+    chosen.extend(best.take().map(|candidate| Candidate { slot: which, ..candidate }));
 }
 
-/// Leaves in `chosen` the k best with their exact scores.
-fn rescore_chosen(means: &Means<'_>, scratch: &mut Scratch, chosen: &mut Vec<Candidate>) -> Result<()> {
-    let index = means.index;
-    scratch.exact.begin(means.k);
-    if let Some(vectors) = means.vectors.as_deref() {
-        let grid = &index.shape.vectors;
-        let ask = |candidate: &Candidate| prefetch(vectors, grid.at(candidate.position), grid.record);
-        chosen.iter().take(AHEAD).for_each(ask);
-        for at in 0..chosen.len() {
-            chosen.get(at + AHEAD).into_iter().for_each(ask);
-            let from = grid.at(chosen[at].position);
-            let x = floats(&vectors[from..from + grid.record])?;
-            let estimate = score(index.shape.metric, means.query, x);
-            scratch.exact.push(Candidate { estimate, ..chosen[at] });
+/// The bar for the next index: each candidate scores at least its estimate less its error, so the k-th best of that is
+/// certain. Takes those of index `which` into account, and lets go what cannot pass.
+pub(crate) fn raise_bar(scratch: &mut Scratch, which: u32) -> f32 {
+    let Scratch { chosen, exact, .. } = scratch;
+    for candidate in chosen.iter().filter(|candidate| candidate.slot == which) {
+        exact.push(Candidate { estimate: candidate.estimate - candidate.margin, ..*candidate });
+    }
+    let certain = exact.least();
+    chosen.retain(|candidate| candidate.estimate + candidate.margin >= certain);
+    certain
+}
+
+/// What was scanned, and for whom.
+pub(crate) struct Rescore<'a> {
+    pub(crate) pages: &'a Pages,
+    pub(crate) query: &'a [f32],
+    pub(crate) square: f32,
+    pub(crate) k: usize,
+    pub(crate) threshold: Option<f32>,
+    pub(crate) scanned: &'a [Scanned<'a>],
+}
+
+impl Rescore<'_> {
+    pub(crate) fn run(&self, rescore: bool, scratch: &mut Scratch, hits: &mut Vec<Hit>) -> Result<()> {
+        let Some(first) = self.scanned.first() else { return Ok(()) };
+        let mut chosen = std::mem::take(&mut scratch.chosen);
+        chosen.sort_unstable_by(|a, b| b.cmp(a));
+        let done = if rescore {
+            self.by_originals(scratch, &mut chosen)
+        } else {
+            chosen.truncate(self.k);
+            for candidate in &mut chosen {
+                candidate.estimate = first.index.score_of_rank(candidate.estimate, self.square);
+            }
+            Ok(())
+        };
+        let done = done.and_then(|()| self.rows(scratch, &chosen, hits));
+        scratch.chosen = chosen;
+        done
+    }
+
+    fn of(&self, candidate: &Candidate) -> &Scanned<'_> {
+        &self.scanned[candidate.slot as usize]
+    }
+
+    /// Leaves in `chosen` the k best with their exact scores.
+    fn by_originals(&self, scratch: &mut Scratch, chosen: &mut Vec<Candidate>) -> Result<()> {
+        scratch.exact.begin(self.k);
+        let (likely, unlikely) = self.split(chosen);
+        self.read_and_score(scratch, &chosen[..likely])?;
+        if unlikely > 0 {
+            let index = self.scanned[0].index;
+            let known = index.rank(scratch.exact.least(), self.square);
+            chosen.drain(..likely);
+            chosen.retain(|candidate| candidate.estimate + candidate.margin > known);
+            self.read_and_score(scratch, chosen)?;
         }
-        scratch.profile.rescored += chosen.len() as u64;
         scratch.exact.drain(chosen);
-        return Ok(());
+        Ok(())
     }
-    // The first round takes all where the codes are wide, and the likely half more than k where they are not.
-    let narrow = means.wide.is_none() && index.shape.metric != Metric::Manhattan;
-    if means.wide.is_none() {
-        // Candidates were collected while the bar rose; those that cannot reach it cost no read.
-        chosen.retain(|candidate| candidate.estimate + candidate.margin > means.floor);
-    }
-    let first = if narrow { (means.k + means.k / 2 + 6).min(chosen.len()) } else { chosen.len() };
-    let (likely, rest) = chosen.split_at(first);
-    read_and_score(means, scratch, likely)?;
-    if !rest.is_empty() {
-        let known = index.rank(scratch.exact.least(), means.square);
-        let rest: Vec<Candidate> =
-            rest.iter().filter(|candidate| candidate.estimate + candidate.margin > known).copied().collect();
-        read_and_score(means, scratch, &rest)?;
-    }
-    scratch.exact.drain(chosen);
-    Ok(())
-}
 
-/// Reads originals, as many in one batch as one fetch may name, and scores them.
-fn read_and_score(means: &Means<'_>, scratch: &mut Scratch, candidates: &[Candidate]) -> Result<()> {
-    let index = means.index;
-    let grid = &index.shape.vectors;
-    let together = (FETCH_BYTES / grid.record.next_multiple_of(4096)).max(1);
-    for candidates in candidates.chunks(together) {
-        let mut fetch = means.pages.fetch();
-        let mut wants = Vec::with_capacity(candidates.len());
-        for candidate in candidates {
-            wants.push(fetch.want(&index.vectors, grid.at(candidate.position) as u64, grid.record)?);
+    /// Brings those that are read in any case to the front, and drops those that are not to be read. Returns how many are
+    /// in front and how many behind.
+    ///
+    /// Of candidates with wide codes the best count, as many as one index would keep. Of others a bit more than k are
+    /// likely, and what the rest may still be the scores of the likely tell.
+    fn split(&self, chosen: &mut Vec<Candidate>) -> (usize, usize) {
+        let kept = |wide: bool| {
+            let alike = self.scanned.iter().filter(|scanned| scanned.wide == wide);
+            alike.map(|scanned| scanned.kept).max().unwrap_or(0)
+        };
+        let floor =
+            self.threshold.map_or(f32::NEG_INFINITY, |threshold| self.scanned[0].index.rank(threshold, self.square));
+        let likely_narrow = self.k + self.k / 2 + 6;
+        let (wide_kept, narrow_kept) = (kept(true), kept(false));
+        let (mut wide, mut narrow, mut likely) = (0, 0, 0);
+        let mut kept = 0;
+        for at in 0..chosen.len() {
+            let candidate = chosen[at];
+            let (count, most, sure) = match self.of(&candidate).wide {
+                true => (&mut wide, wide_kept, wide_kept),
+                false => (&mut narrow, narrow_kept, likely_narrow),
+            };
+            // While candidates were collected the bar rose; those that cannot reach it cost no read.
+            if *count >= most || candidate.estimate + candidate.margin <= floor {
+                continue;
+            }
+            chosen[kept] = candidate;
+            if *count < sure {
+                chosen.swap(kept, likely);
+                likely += 1;
+            }
+            *count += 1;
+            kept += 1;
         }
-        scratch.profile.pages += fetch.pages() as u64;
-        let pinned = fetch.run()?;
-        for (candidate, want) in candidates.iter().zip(wants) {
-            let estimate = score(index.shape.metric, means.query, floats(pinned.bytes(want))?);
-            scratch.exact.push(Candidate { estimate, ..*candidate });
+        chosen.truncate(kept);
+        (likely, kept - likely)
+    }
+
+    /// Scores candidates by their originals: those in memory where they lie, the others as many in one batch as one fetch
+    /// may name.
+    fn read_and_score(&self, scratch: &mut Scratch, candidates: &[Candidate]) -> Result<()> {
+        let ask = |candidate: &Candidate| {
+            let Scanned { index, vectors, .. } = self.of(candidate);
+            let grid = &index.shape.vectors;
+            if let Some(vectors) = vectors {
+                prefetch(vectors, grid.at(candidate.position), grid.record);
+            }
+        };
+        candidates.iter().take(AHEAD).for_each(ask);
+        let mut fetch = self.pages.fetch();
+        let (mut wants, mut bytes) = (Vec::new(), 0);
+        for (at, candidate) in candidates.iter().enumerate() {
+            let Scanned { index, vectors, .. } = self.of(candidate);
+            let (grid, metric) = (&index.shape.vectors, index.shape.metric);
+            let from = grid.at(candidate.position);
+            candidates.get(at + AHEAD).into_iter().for_each(ask);
+            if let Some(vectors) = vectors {
+                let estimate = score(metric, self.query, floats(&vectors[from..from + grid.record])?);
+                scratch.exact.push(Candidate { estimate, ..*candidate });
+                continue;
+            }
+            if bytes + grid.record.next_multiple_of(4096) > FETCH_BYTES && !wants.is_empty() {
+                let full = std::mem::replace(&mut fetch, self.pages.fetch());
+                self.score(scratch, full, &mut wants)?;
+                bytes = 0;
+            }
+            bytes += grid.record.next_multiple_of(4096);
+            wants.push((*candidate, fetch.want(&index.vectors, from as u64, grid.record)?));
         }
         scratch.profile.rescored += candidates.len() as u64;
+        if wants.is_empty() { Ok(()) } else { self.score(scratch, fetch, &mut wants) }
     }
-    Ok(())
-}
 
-/// Turns positions to rows.
-fn take_rows(means: &Means<'_>, scratch: &mut Scratch, chosen: &[Candidate], hits: &mut Vec<Hit>) -> Result<()> {
-    let (index, packed) = (means.index, means.index.packed());
-    if let Some(rows) = means.rows.as_deref() {
-        for candidate in chosen {
-            let row = index.checked(packed.get(rows, 0, candidate.position))?;
-            hits.push(Hit { row, score: candidate.estimate });
-        }
-        return Ok(());
-    }
-    for candidates in chosen.chunks(FETCH_BYTES / 8192) {
-        let mut fetch = means.pages.fetch();
-        let mut wants = Vec::with_capacity(candidates.len());
-        for candidate in candidates {
-            let range = packed.range(candidate.position, 1);
-            wants.push((fetch.want(&index.rows, range.start as u64, range.len())?, range.start));
-        }
+    /// Fetches and scores what is wanted.
+    fn score(&self, scratch: &mut Scratch, fetch: Fetch<'_>, wants: &mut Vec<(Candidate, Want)>) -> Result<()> {
         scratch.profile.pages += fetch.pages() as u64;
         let pinned = fetch.run()?;
-        for (candidate, (want, from)) in candidates.iter().zip(wants) {
-            let row = index.checked(packed.get(pinned.bytes(want), from, candidate.position))?;
-            hits.push(Hit { row, score: candidate.estimate });
+        for (candidate, want) in wants.drain(..) {
+            let metric = self.of(&candidate).index.shape.metric;
+            let estimate = score(metric, self.query, floats(pinned.bytes(want))?);
+            scratch.exact.push(Candidate { estimate, ..candidate });
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Turns positions to rows.
+    fn rows(&self, scratch: &mut Scratch, chosen: &[Candidate], hits: &mut Vec<Hit>) -> Result<()> {
+        if chosen.iter().all(|candidate| self.of(candidate).rows.is_some()) {
+            for candidate in chosen {
+                hits.push(self.hit(candidate, self.of(candidate).rows.as_deref().unwrap_or_default(), 0)?);
+            }
+            return Ok(());
+        }
+        for candidates in chosen.chunks(FETCH_BYTES / 8192) {
+            let mut fetch = self.pages.fetch();
+            let mut wants = Vec::with_capacity(candidates.len());
+            for candidate in candidates {
+                let index = self.of(candidate).index;
+                let range = index.packed().range(candidate.position, 1);
+                wants.push((fetch.want(&index.rows, range.start as u64, range.len())?, range.start));
+            }
+            scratch.profile.pages += fetch.pages() as u64;
+            let pinned = fetch.run()?;
+            for (candidate, (want, from)) in candidates.iter().zip(wants) {
+                hits.push(self.hit(candidate, pinned.bytes(want), from)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The hit of a candidate, whose row stands in `rows`: bytes of the section that begin at `from`.
+    fn hit(&self, candidate: &Candidate, rows: &[u8], from: usize) -> Result<Hit> {
+        let index = self.of(candidate).index;
+        let row = index.checked(index.packed().get(rows, from, candidate.position))?;
+        Ok(Hit { index: candidate.slot, row, score: candidate.estimate })
+    }
 }

@@ -26,7 +26,7 @@ const WAITING: usize = 32;
 const AHEAD_BLOCKS: usize = 16;
 
 /// Scans the slots, and more lists if the filter asks for them.
-pub(crate) fn scan(means: &Means<'_>, scratch: &mut Scratch) -> Result<()> {
+pub(crate) fn scan(means: &Means<'_, '_>, scratch: &mut Scratch) -> Result<()> {
     scratch.best.begin(means.kept());
     scratch.pending.clear();
     let mut tally = Tally::default();
@@ -48,7 +48,7 @@ pub(crate) fn scan(means: &Means<'_>, scratch: &mut Scratch) -> Result<()> {
         }
         more_slots(means, scratch, wanted)?;
     }
-    scratch.profile.clusters = done as u64;
+    scratch.profile.clusters += done as u64;
     Ok(())
 }
 
@@ -60,7 +60,7 @@ struct Tally {
 }
 
 /// How many lists should be scanned, now that `done` of them have given `found` candidates.
-fn lists_wanted(means: &Means<'_>, tally: &Tally, found: usize, done: usize) -> usize {
+fn lists_wanted(means: &Means<'_, '_>, tally: &Tally, found: usize, done: usize) -> usize {
     let lists = means.index.shape.lists;
     let mut wanted = done;
     if tally.passed < tally.asked && means.params.probes.is_none() {
@@ -77,7 +77,7 @@ fn lists_wanted(means: &Means<'_>, tally: &Tally, found: usize, done: usize) -> 
 }
 
 /// Slots of the next nearest lists behind those that were scanned.
-fn more_slots(means: &Means<'_>, scratch: &mut Scratch, wanted: usize) -> Result<()> {
+fn more_slots(means: &Means<'_, '_>, scratch: &mut Scratch, wanted: usize) -> Result<()> {
     let scanned = scratch.slots.len();
     let before: Vec<Slot> = scratch.slots.clone();
     means.coarse(wanted, scratch)?;
@@ -86,7 +86,7 @@ fn more_slots(means: &Means<'_>, scratch: &mut Scratch, wanted: usize) -> Result
     Ok(())
 }
 
-fn scan_resident(means: &Means<'_>, scratch: &mut Scratch, slot: usize, tally: &mut Tally) -> Result<()> {
+fn scan_resident(means: &Means<'_, '_>, scratch: &mut Scratch, slot: usize, tally: &mut Tally) -> Result<()> {
     let list = scratch.slots[slot].list;
     let shape = &means.index.shape;
     let rows = means.rows.as_deref().unwrap_or_default();
@@ -115,7 +115,7 @@ fn pieces(count: u32) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Lists that are not in memory: as many at a time as one fetch may name, with their rows if a filter asks for those.
-fn scan_paged(means: &Means<'_>, scratch: &mut Scratch, slots: Range<usize>, tally: &mut Tally) -> Result<()> {
+fn scan_paged(means: &Means<'_, '_>, scratch: &mut Scratch, slots: Range<usize>, tally: &mut Tally) -> Result<()> {
     let shape = &means.index.shape;
     let mut todo = slots.flat_map(|slot| pieces(scratch.slots[slot].list.count).map(move |lanes| (slot, lanes)));
     let todo: Vec<(usize, Range<usize>)> = todo.by_ref().collect();
@@ -166,7 +166,7 @@ struct Piece<'a> {
     rows_from: usize,
 }
 
-impl Means<'_> {
+impl Means<'_, '_> {
     fn codes_resident(&self) -> bool {
         self.codes1.is_some() && (self.params.filter.is_none() || self.rows.is_some())
     }
@@ -188,7 +188,7 @@ impl Means<'_> {
     }
 }
 
-fn scan_piece(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
+fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
     scratch.profile.codes += piece.lanes.len() as u64;
     if means.index.shape.metric == Metric::Manhattan {
         return scan_bytes(means, scratch, piece, tally);
@@ -229,7 +229,7 @@ fn scan_piece(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally
 
 /// Survivors of these estimates are to be refined by their wider codes, which are asked for.
 fn send_survivors(
-    means: &Means<'_>,
+    means: &Means<'_, '_>,
     scratch: &mut Scratch,
     piece: &Piece<'_>,
     tally: &mut Tally,
@@ -249,7 +249,7 @@ fn send_survivors(
 }
 
 /// Survivors are candidates by their estimates alone, each with its error bound.
-fn keep_survivors(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally, probe: &Probe) {
+fn keep_survivors(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally, probe: &Probe) {
     let Scratch { codes: Some(codes), survivors, slots, best, .. } = scratch else { return };
     let first = slots[piece.slot].list.start + piece.lanes.start as u32;
     let block = means.index.shape.block_bytes();
@@ -265,7 +265,7 @@ fn keep_survivors(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, t
 
 /// Whether the filter lets a vector through.
 #[inline]
-fn passes(means: &Means<'_>, piece: &Piece<'_>, position: u32, tally: &mut Tally) -> bool {
+fn passes(means: &Means<'_, '_>, piece: &Piece<'_>, position: u32, tally: &mut Tally) -> bool {
     let Some(filter) = means.params.filter else { return true };
     let row = means.index.packed().get(piece.rows, piece.rows_from, position);
     let passed = filter(row);
@@ -275,7 +275,7 @@ fn passes(means: &Means<'_>, piece: &Piece<'_>, position: u32, tally: &mut Tally
 }
 
 /// Manhattan: sums of absolute differences of bytes.
-fn scan_bytes(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
+fn scan_bytes(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
     let (shape, slot) = (&means.index.shape, scratch.slots[piece.slot]);
     let step = slot.list.factors[0][0].step;
     means.index.centroid(means.pages, slot.index as usize, &mut scratch.scaled)?;
@@ -294,7 +294,7 @@ fn scan_bytes(means: &Means<'_>, scratch: &mut Scratch, piece: &Piece<'_>, tally
 }
 
 /// Refines what waits, but for what no longer passes: its wider codes were asked for, and have arrived by now.
-fn refine(means: &Means<'_>, scratch: &mut Scratch) {
+fn refine(means: &Means<'_, '_>, scratch: &mut Scratch) {
     let Some((width, bytes)) = &means.wide else { return };
     let Scratch { codes: Some(codes), slots, best, pending, starts, dots, profile, .. } = scratch else { return };
     let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
@@ -321,7 +321,7 @@ fn refine(means: &Means<'_>, scratch: &mut Scratch) {
         // What is scored exactly later may lie under the floor by its estimate alone.
         let margin = (spans[0].least + f32::from(u16::MAX) * spans[0].step) * error * slot.off;
         if estimate > best.least() && estimate + margin > means.floor {
-            best.push(Candidate { estimate, ..*candidate });
+            best.push(Candidate { estimate, margin, ..*candidate });
         }
     }
     pending.clear();

@@ -34,6 +34,7 @@ pub(crate) struct Candidate {
     /// How far the truth may lie above the estimate.
     pub(crate) margin: f32,
     pub(crate) position: u32,
+    /// Its list while an index is scanned; which of the indexes it is in afterwards.
     pub(crate) slot: u32,
 }
 
@@ -100,6 +101,11 @@ impl Best {
 
     pub(crate) fn kept(&self) -> usize {
         self.kept
+    }
+
+    /// Takes all out, in no order.
+    pub(crate) fn take(&mut self) -> impl Iterator<Item = Candidate> {
+        self.heap.drain().map(|Reverse(candidate)| candidate)
     }
 
     /// Moves all into `out`, best first.

@@ -4,7 +4,7 @@
 //!   coarse    all centroids in int8 ──► the nearest lists, their <q, c> and |q - c|
 //!   scan      their 1-bit codes: what passes the known by its error bound ...
 //!             ... is refined with the widest resident code ──► the best few
-//!   rescore   those by the originals, all reads in one batch ──► the k nearest, exact
+//!   rescore   those of all indexes by the originals, all reads in one batch ──► the k nearest, exact
 //! ```
 //!
 //! What is resident is a plain slice. What is not is named, fetched in one batch a step, and pinned while it is used.
@@ -14,7 +14,7 @@ use crate::curve::{Setting, aim, recall_of_ef};
 use crate::index::{FETCH_BYTES, Index};
 use crate::layout::List;
 use crate::scratch::{Scratch, Slot};
-use crate::{rescore, scan};
+use crate::{exact, rescore, scan};
 use ramekin_base::{Clock, Error, Result};
 use ramekin_pages::{Pages, Resident, Section};
 use ramekin_vecmath::{Metric, dot, select_best};
@@ -23,6 +23,8 @@ use std::time::Duration;
 /// One found vector.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Hit {
+    /// Which of the indexes it is in, in the order in which they were scanned.
+    pub index: u32,
     pub row: u32,
     /// Larger is better: the product, or the distance negated.
     pub score: f32,
@@ -73,14 +75,14 @@ pub struct Profile {
 }
 
 /// What a search holds on to from its start to its end.
-pub(crate) struct Means<'a> {
+pub(crate) struct Means<'a, 'p> {
     pub(crate) index: &'a Index,
     pub(crate) pages: &'a Pages,
     pub(crate) query: &'a [f32],
     /// Squared length of the query.
     pub(crate) square: f32,
     pub(crate) k: usize,
-    pub(crate) params: &'a SearchParams<'a>,
+    pub(crate) params: &'p SearchParams<'p>,
     pub(crate) setting: Setting,
     /// Rank scores at or below this are not wanted.
     pub(crate) floor: f32,
@@ -89,6 +91,123 @@ pub(crate) struct Means<'a> {
     pub(crate) wide: Option<(usize, Resident<'a>)>,
     pub(crate) vectors: Option<Resident<'a>>,
     pub(crate) rows: Option<Resident<'a>>,
+}
+
+/// A search over several indexes: each is scanned by itself, then the best of all are rescored together, so that all
+/// reads of a round are one batch, and what one index found is the bar for the next.
+pub struct Search<'a> {
+    pages: &'a Pages,
+    query: &'a [f32],
+    /// Squared length of the query.
+    square: f32,
+    k: usize,
+    threshold: Option<f32>,
+    scratch: &'a mut Scratch,
+    scanned: Vec<Scanned<'a>>,
+    /// Of an exact search: the best of the indexes so far.
+    exact: Vec<Hit>,
+    /// Indexes so far.
+    count: u32,
+}
+
+/// An index that was scanned, with what rescoring needs of it.
+pub(crate) struct Scanned<'a> {
+    pub(crate) index: &'a Index,
+    pub(crate) vectors: Option<Resident<'a>>,
+    pub(crate) rows: Option<Resident<'a>>,
+    /// Its candidates are ranked by wide codes; those of narrow ones are told apart by their error only.
+    pub(crate) wide: bool,
+    pub(crate) kept: usize,
+}
+
+impl<'a> Search<'a> {
+    /// A search for the `k` nearest vectors that score above `threshold`, if there is one.
+    pub fn begin(
+        pages: &'a Pages,
+        query: &'a [f32],
+        k: usize,
+        threshold: Option<f32>,
+        scratch: &'a mut Scratch,
+    ) -> Self {
+        scratch.profile = Profile::default();
+        scratch.chosen.clear();
+        scratch.exact.begin(k);
+        Self {
+            pages,
+            query,
+            square: dot(query, query),
+            k,
+            threshold,
+            scratch,
+            scanned: Vec::new(),
+            exact: Vec::new(),
+            count: 0,
+        }
+    }
+
+    /// Takes the candidates of an index. All indexes of a search have one metric; the largest first is best.
+    pub fn scan(&mut self, index: &'a Index, params: &SearchParams<'_>) -> Result<()> {
+        index.check_query(self.query)?;
+        if self.k == 0 {
+            return Ok(());
+        }
+        if params.exact {
+            return self.scan_exactly(index, params);
+        }
+        let scratch = &mut *self.scratch;
+        let mut means = index.means(self.pages, self.query, self.k, params, self.square);
+        means.floor = self.threshold.map_or(f32::NEG_INFINITY, |threshold| index.rank(threshold, self.square));
+        if let Some(last) = self.scanned.len().checked_sub(1) {
+            means.floor = means.floor.max(rescore::raise_bar(scratch, last as u32));
+        }
+        let shape = &index.shape;
+        let candidates = means.kept().max(self.k) + scratch.chosen.len();
+        scratch.fit(shape.dim, shape.lists, shape.lists, candidates)?;
+        let mut watch = Watch::start(params.clock);
+        means.coarse(means.setting.probes.min(shape.lists), scratch)?;
+        scratch.profile.coarse_us += watch.lap();
+        scan::scan(&means, scratch)?;
+        scratch.profile.scan_us += watch.lap();
+        let which = self.scanned.len() as u32;
+        let (kept, wide) = (means.kept(), means.wide.is_some() || shape.metric == Metric::Manhattan);
+        let Means { vectors, rows, .. } = means;
+        self.scanned.push(Scanned { index, vectors, rows, wide, kept });
+        rescore::gather(scratch, which);
+        Ok(())
+    }
+
+    fn scan_exactly(&mut self, index: &Index, params: &SearchParams<'_>) -> Result<()> {
+        let last = self.exact.get(self.k - 1).map(|hit| hit.score);
+        let bar = last.into_iter().chain(self.threshold).reduce(f32::max);
+        let from = self.exact.len();
+        exact::search(index, self.pages, self.query, self.k, params, bar, self.scratch, &mut self.exact)?;
+        self.exact[from..].iter_mut().for_each(|hit| hit.index = self.count);
+        self.count += 1;
+        self.exact.sort_by(|a, b| b.score.total_cmp(&a.score));
+        self.exact.truncate(self.k);
+        Ok(())
+    }
+
+    /// The best of all, best first, into `hits`.
+    pub fn finish(self, params: &SearchParams<'_>, hits: &mut Vec<Hit>) -> Result<()> {
+        hits.clear();
+        hits.extend_from_slice(&self.exact);
+        let mut watch = Watch::start(params.clock);
+        rescore::Rescore {
+            pages: self.pages,
+            query: self.query,
+            square: self.square,
+            k: self.k,
+            threshold: self.threshold,
+            scanned: &self.scanned,
+        }
+        .run(params.rescore, self.scratch, hits)?;
+        self.scratch.profile.rescore_us += watch.lap();
+        if let Some(threshold) = self.threshold {
+            hits.retain(|hit| hit.score >= threshold);
+        }
+        Ok(())
+    }
 }
 
 impl Index {
@@ -120,32 +239,9 @@ impl Index {
         scratch: &mut Scratch,
         hits: &mut Vec<Hit>,
     ) -> Result<()> {
-        hits.clear();
-        scratch.profile = Profile::default();
-        if query.len() != self.shape.dim {
-            let (asked, own) = (query.len(), self.shape.dim);
-            return Err(Error::malformed(format!("the query has {asked} dimensions, the vectors have {own}")));
-        }
-        if k == 0 {
-            return Ok(());
-        }
-        if params.exact {
-            return crate::exact::search(self, pages, query, k, params, threshold, scratch, hits);
-        }
-        let means = self.means(pages, query, k, params, threshold);
-        scratch.fit(self.shape.dim, self.shape.lists, self.shape.lists, means.kept().max(k))?;
-        let mut watch = Watch::start(params.clock);
-        let slots = means.setting.probes.min(self.shape.lists);
-        means.coarse(slots, scratch)?;
-        scratch.profile.coarse_us = watch.lap();
-        scan::scan(&means, scratch)?;
-        scratch.profile.scan_us = watch.lap();
-        rescore::rescore(&means, scratch, hits)?;
-        scratch.profile.rescore_us = watch.lap();
-        if let Some(threshold) = threshold {
-            hits.retain(|hit| hit.score >= threshold);
-        }
-        Ok(())
+        let mut search = Search::begin(pages, query, k, threshold, scratch);
+        search.scan(self, params)?;
+        search.finish(params, hits)
     }
 
     /// What a search with these parameters scans and rescores.
@@ -164,15 +260,22 @@ impl Index {
         setting
     }
 
-    fn means<'a>(
+    fn check_query(&self, query: &[f32]) -> Result<()> {
+        let (asked, own) = (query.len(), self.shape.dim);
+        if asked == own {
+            return Ok(());
+        }
+        Err(Error::malformed(format!("the query has {asked} dimensions, the vectors have {own}")))
+    }
+
+    fn means<'a, 'p>(
         &'a self,
         pages: &'a Pages,
         query: &'a [f32],
         k: usize,
-        params: &'a SearchParams<'a>,
-        threshold: Option<f32>,
-    ) -> Means<'a> {
-        let square = dot(query, query);
+        params: &'p SearchParams<'p>,
+        square: f32,
+    ) -> Means<'a, 'p> {
         let k = k.min(self.shape.rows);
         let resident = |section: &'a Section| section.resident();
         // Vectors at hand cost less than the widest codes save; where they must be read, the widest save most.
@@ -188,7 +291,7 @@ impl Index {
             k,
             params,
             setting: self.setting(k, params),
-            floor: threshold.map_or(f32::NEG_INFINITY, |threshold| self.rank(threshold, square)),
+            floor: f32::NEG_INFINITY,
             codes1: self.codes1.as_ref().and_then(resident),
             wide,
             vectors,
@@ -214,7 +317,7 @@ impl Index {
     }
 }
 
-impl Means<'_> {
+impl Means<'_, '_> {
     /// Candidates that the scan keeps.
     pub(crate) fn kept(&self) -> usize {
         let kept = match (&self.wide, self.index.shape.metric) {

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may end by a failure")]
 
 use ramekin_ann::{
-    BuildOptions, Hit, Index, IndexMeta, Part, Scratch, SearchParams, SliceSource, Source, Work, batch_rows, build,
+    BuildOptions, Hit, Index, IndexMeta, Part, Scratch, Search, SearchParams, SliceSource, Source, Work, batch_rows,
+    build,
 };
 use ramekin_base::{Kind, ManualClock, Result, Rng};
 use ramekin_disk::Disk;
@@ -84,7 +85,8 @@ fn clustered(count: usize, dim: usize, centres: usize, metric: Metric, seed: u64
 /// The slow, obvious answer.
 fn oracle(vectors: &[f32], query: &[f32], metric: Metric, k: usize, filter: &dyn Fn(u32) -> bool) -> Vec<Hit> {
     let rows = vectors.chunks_exact(query.len()).enumerate().filter(|(row, _)| filter(*row as u32));
-    let mut hits: Vec<Hit> = rows.map(|(row, x)| Hit { row: row as u32, score: score(metric, query, x) }).collect();
+    let mut hits: Vec<Hit> =
+        rows.map(|(row, x)| Hit { index: 0, row: row as u32, score: score(metric, query, x) }).collect();
     hits.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
     hits.truncate(k);
     hits
@@ -229,6 +231,61 @@ fn filters_leave_k_hits() {
             let mut scratch = Scratch::new(&world.account).unwrap();
             assert!(index.search(&world.pages, &queries[..dim], 10, &none, None, &mut scratch).unwrap().is_empty());
             index.sections().iter().for_each(|(_, section)| section.load().unwrap());
+        }
+    }
+}
+
+#[test]
+fn several_indexes_are_searched_as_one() {
+    for metric in METRICS {
+        let (world, dim, k) = (World::new(), 24, 10);
+        let vectors = clustered(6000, dim, 60, metric, 3);
+        let starts = [0, 3000, 3040, 4000, 6000];
+        let part = |at: usize| &vectors[starts[at] * dim..starts[at + 1] * dim];
+        let indexes: Vec<Index> = (0..4).map(|at| world.index(part(at), dim, metric)).collect();
+        let mut scratch = Scratch::new(&world.account).unwrap();
+        // Nothing resident; the largest only; narrow codes of all; everything.
+        for round in 0..4 {
+            match round {
+                1 => indexes[0].sections().iter().for_each(|(_, section)| section.load().unwrap()),
+                2 => indexes[1..].iter().flat_map(Index::sections).for_each(|(part, section)| {
+                    if !matches!(part, Part::Codes3 | Part::Codes6 | Part::Vectors) {
+                        section.load().unwrap();
+                    }
+                }),
+                3 => indexes.iter().flat_map(Index::sections).for_each(|(_, section)| section.load().unwrap()),
+                _ => {}
+            }
+            for exact in [false, true] {
+                let (mut got, mut all) = (0, 0);
+                for (number, query) in queries_like(dim, metric, 3).chunks_exact(dim).enumerate() {
+                    let odd = |row: u32| row % 2 == 1;
+                    let filter: Option<&dyn Fn(u32) -> bool> = if number % 2 == 1 { Some(&odd) } else { None };
+                    let params = SearchParams { exact, filter, ..SearchParams::default() };
+                    let mut search = Search::begin(&world.pages, query, k, None, &mut scratch);
+                    indexes.iter().for_each(|index| search.scan(index, &params).unwrap());
+                    let mut hits = Vec::new();
+                    search.finish(&params, &mut hits).unwrap();
+                    assert_eq!(hits.len(), k);
+                    assert!(hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
+                    for hit in &hits {
+                        let row = starts[hit.index as usize] + hit.row as usize;
+                        let truth = score(metric, query, &vectors[row * dim..(row + 1) * dim]);
+                        assert!(
+                            (hit.score - truth).abs() <= 1e-4 * (1.0 + truth.abs()),
+                            "{} is not {truth}",
+                            hit.score
+                        );
+                        assert!(filter.is_none_or(|filter| filter(hit.row)));
+                    }
+                    // All starts are even, so a row is odd in its index and in the whole.
+                    let wanted = oracle(&vectors, query, metric, k, &|row| filter.is_none_or(|filter| filter(row)));
+                    got += found(&hits, &wanted);
+                    all += k;
+                }
+                let recall = got as f64 / all as f64;
+                assert!(recall >= if exact { 1.0 } else { 0.93 }, "{metric:?} round {round} exact {exact}: {recall}");
+            }
         }
     }
 }

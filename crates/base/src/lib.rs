@@ -4,6 +4,7 @@
 //!   size    "256MiB" <-> bytes            id      a point's id: u64 or UUID
 //!   error   one error, a coarse kind      clock   time, handed in
 //!   limits  every limit, in one table     rng     chance, from a seed
+//!   lane    where a request waits for a thread
 //! ```
 //!
 //! Nothing here opens a file, starts a thread or reads a clock by itself, but for
@@ -12,6 +13,7 @@
 pub mod clock;
 pub mod error;
 pub mod id;
+pub mod lane;
 pub mod limits;
 pub mod rng;
 pub mod size;
@@ -19,5 +21,6 @@ pub mod size;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Kind, Result};
 pub use id::PointId;
+pub use lane::Lane;
 pub use rng::Rng;
 pub use size::Size;

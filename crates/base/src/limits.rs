@@ -40,7 +40,7 @@ limits! {
     NAME_MAX: usize = 255;
     /// Collections of a store.
     COLLECTIONS_MAX: usize = 16_384;
-    /// Payload of one point, bytes of JSON.
+    /// Payload of one point whatever the budget, bytes of JSON.
     PAYLOAD_MAX: usize = 8 << 20;
     /// Bytes of one log record; larger writes are cut into several.
     LOG_RECORD_MAX: usize = 16 << 20;
@@ -55,6 +55,12 @@ limits! {
 /// The largest request body under a budget: the smaller of [`BODY_MAX`] and a quarter of the budget.
 pub const fn body_max(budget: u64) -> u64 {
     if budget / 4 < BODY_MAX { budget / 4 } else { BODY_MAX }
+}
+
+/// The largest payload of one point under a budget: the smaller of [`PAYLOAD_MAX`] and a sixteenth of the budget, so
+/// that whoever wrote it can read it, change it and merge it.
+pub const fn payload_max(budget: u64) -> usize {
+    if budget / 16 < PAYLOAD_MAX as u64 { (budget / 16) as usize } else { PAYLOAD_MAX }
 }
 
 const _: () = assert!(PAGE.is_power_of_two());

@@ -120,9 +120,10 @@ impl Admission {
         let units = (2 * bytes).div_ceil(UNIT).clamp(2, self.units().max(2));
         let mut permit = self.permit(units, until).await?;
         let half = permit.split(permit.num_permits() / 2).ok_or_else(|| Error::bug("a permit without halves"))?;
-        let text = Booking { memory: self.memory(bytes, until).await?, permit };
-        let decoded = Booking { memory: self.memory(bytes, until).await?, permit: half };
-        Ok(Ticket { text: Some(text), decoded: Some(decoded), unmeasured: None })
+        // Both at once: two bodies that each hold a half would wait for ever, and one that can never fit is told so.
+        let mut memory = self.memory(2 * bytes, until).await?;
+        let text = Booking { memory: memory.split(bytes), permit };
+        Ok(Ticket { text: Some(text), decoded: Some(Booking { memory, permit: half }), unmeasured: None })
     }
 
     /// Grows the ticket of a body of unknown length to cover `bytes`. One such body grows at a time: two

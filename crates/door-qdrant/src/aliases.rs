@@ -4,7 +4,7 @@ use crate::answer::{Answer, Text};
 use crate::call::{Call, checked_collection_name};
 use crate::errors::Outcome;
 use crate::wire::json::{Decoded, Flaw, Reader};
-use ramekin_base::{Result, limits};
+use ramekin_base::{Lane, Result, limits};
 use ramekin_vectors::AliasAction;
 
 /// Decodes the body of `POST collections/aliases`.
@@ -81,7 +81,9 @@ pub async fn change(mut call: Call) -> Outcome<Answer> {
             checked_collection_name(name)?;
         }
     }
-    call.door.run(call.options.until, move |door| door.host.store.change_aliases(actions.clone())).await?;
+    call.door
+        .run(Lane::Writes, call.options.until, move |door| door.host.store.change_aliases(actions.clone()))
+        .await?;
     Answer::result(&true, call.took())
 }
 

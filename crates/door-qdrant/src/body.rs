@@ -35,7 +35,7 @@ async fn try_read(body: &mut Body, admission: &Admission, until: Instant) -> Res
         bytes.reserve_exact(length as usize);
     }
     let whole = Instant::now() + Duration::from_secs(limits::BODY_WHOLE_S);
-    while let Some(piece) = next(body).await? {
+    while let Some(piece) = next(body, limits::BODY_IDLE_S).await? {
         let length = bytes.len() + piece.len();
         if length > bytes.capacity() {
             admission.check_length(length as u64)?;
@@ -62,10 +62,10 @@ fn slow() -> Error {
     ))
 }
 
-/// The next piece of a body.
-async fn next(body: &mut Body) -> Result<Option<Bytes>> {
+/// The next piece of a body, if it comes within so many seconds.
+async fn next(body: &mut Body, idle_s: u64) -> Result<Option<Bytes>> {
     loop {
-        let frame = timeout(Duration::from_secs(limits::BODY_IDLE_S), body.frame()).await.map_err(|_| slow())?;
+        let frame = timeout(Duration::from_secs(idle_s), body.frame()).await.map_err(|_| slow())?;
         match frame {
             None => return Ok(None),
             Some(Err(error)) => return Err(Error::malformed(format!("the body broke off: {error}"))),
@@ -86,7 +86,7 @@ pub async fn drain(mut body: Body) {
     }
     let all = async {
         let mut left = limits::DRAIN_MAX;
-        while let Ok(Some(piece)) = next(&mut body).await {
+        while let Ok(Some(piece)) = next(&mut body, limits::DRAIN_IDLE_S).await {
             match left.checked_sub(piece.len() as u64) {
                 Some(less) => left = less,
                 None => return,
@@ -101,7 +101,7 @@ pub async fn drain(mut body: Body) {
 pub fn check_encoding(headers: &HeaderMap) -> Outcome<()> {
     match headers.get(header::CONTENT_ENCODING) {
         Some(encoding) if encoding != "identity" => Err(Refusal::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            StatusCode::NOT_IMPLEMENTED,
             format!("{}: a compressed body is not built yet, send it as it is", header::CONTENT_ENCODING),
         )),
         _ => Ok(()),

@@ -8,7 +8,7 @@ use crate::routes::Route;
 use crate::wire::room::Room;
 use axum::body::Body;
 use axum::http::StatusCode;
-use ramekin_base::{Error, Result, limits};
+use ramekin_base::{Error, Lane, Result, limits};
 use ramekin_memory::Reservation;
 use ramekin_vectors::Wait;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Call {
             work(&self.door, &bytes)?
         } else {
             let covered = (bytes, text);
-            self.door.run(self.options.until, move |door| work(door, &covered.0)).await?
+            self.door.run(Lane::Reads, self.options.until, move |door| work(door, &covered.0)).await?
         };
         Ok((value, Cover { _decoded: decoded, _more: more }))
     }

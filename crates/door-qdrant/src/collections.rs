@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::call::{Call, checked_collection_name};
 use crate::errors::Outcome;
 use crate::{collection_body, collection_info};
-use ramekin_base::Kind;
+use ramekin_base::{Kind, Lane};
 use serde_json::json;
 
 /// `GET collections`
@@ -24,7 +24,7 @@ pub async fn list(call: Call) -> Outcome<Answer> {
 /// `GET collections/{name}`
 pub async fn get(call: Call) -> Outcome<Answer> {
     let name = call.name().to_owned();
-    let info = call.door.run(call.options.until, move |door| door.host.store.info(&name)).await?;
+    let info = call.door.run(Lane::Reads, call.options.until, move |door| door.host.store.info(&name)).await?;
     Answer::result(&collection_info::shown(&info), call.took())
 }
 
@@ -44,7 +44,7 @@ pub async fn create(mut call: Call) -> Outcome<Answer> {
     checked_collection_name(call.name())?;
     let name = call.name().to_owned();
     let until = call.options.until;
-    call.door.run(until, move |door| door.host.store.create_collection(&name, config.clone())).await?;
+    call.door.run(Lane::Writes, until, move |door| door.host.store.create_collection(&name, config.clone())).await?;
     Answer::result(&true, call.took())
 }
 
@@ -52,7 +52,7 @@ pub async fn create(mut call: Call) -> Outcome<Answer> {
 pub async fn change(mut call: Call) -> Outcome<Answer> {
     let (change, _cover) = call.decode(|body, _| collection_body::change(body)).await?;
     let name = call.name().to_owned();
-    let changed = call.door.run(call.options.until, move |door| {
+    let changed = call.door.run(Lane::Writes, call.options.until, move |door| {
         let _alone = door.change.lock();
         let patch = change.clone().against(&door.host.store.config(&name)?)?;
         door.host.store.patch_collection(&name, patch)
@@ -64,6 +64,7 @@ pub async fn change(mut call: Call) -> Outcome<Answer> {
 /// `DELETE collections/{name}`
 pub async fn delete(call: Call) -> Outcome<Answer> {
     let name = call.name().to_owned();
-    let gone = call.door.run(call.options.until, move |door| door.host.store.drop_collection(&name)).await?;
+    let gone =
+        call.door.run(Lane::Writes, call.options.until, move |door| door.host.store.drop_collection(&name)).await?;
     Answer::result(&gone, call.took())
 }

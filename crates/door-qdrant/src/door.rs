@@ -23,7 +23,7 @@ use axum::Router;
 use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::Response;
-use ramekin_base::{Error, Kind, Result};
+use ramekin_base::{Error, Kind, Lane, Result};
 use ramekin_memory::Account;
 use ramekin_vectors::Store;
 use std::sync::Arc;
@@ -135,6 +135,7 @@ impl Shared {
     /// Runs `work` on the reader pool. While it is busy, tries again until the time is over.
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
+        lane: Lane,
         until: Instant,
         work: impl Fn(&Shared) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
@@ -148,9 +149,9 @@ impl Shared {
                     let _ = sender.send(job(&shared));
                 }
             });
-            let result = match (self.host.run)(job) {
+            let result = match (self.host.run)(lane, job) {
                 Err(error) => Err(error),
-                Ok(()) => outcome(receiver, until).await,
+                Ok(()) => outcome(receiver, lane, until).await,
             };
             match result {
                 Err(error) if error.kind() == Kind::Busy => self.admission.pause(error, round, until).await?,
@@ -167,7 +168,7 @@ impl Shared {
         started: Duration,
         work: impl Fn(&Store, &mut Text) -> Result<()> + Send + Sync + 'static,
     ) -> Outcome<Answer> {
-        Ok(self.run(until, move |shared| shared.answer(started, &work)).await?)
+        Ok(self.run(Lane::Reads, until, move |shared| shared.answer(started, &work)).await?)
     }
 
     /// Writes an answer here and now.
@@ -179,11 +180,14 @@ impl Shared {
 }
 
 /// Waits for what another thread will say.
-pub async fn outcome<T>(receiver: oneshot::Receiver<Result<T>>, until: Instant) -> Result<T> {
+pub async fn outcome<T>(receiver: oneshot::Receiver<Result<T>>, lane: Lane, until: Instant) -> Result<T> {
     match timeout_at(until, receiver).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Error::bug("the request ended without an answer; the server's log says why")),
-        Err(_) => Err(Error::busy("the request did not end within its timeout; a write may still be done")),
+        Err(_) if lane == Lane::Writes => {
+            Err(Error::busy("the request did not end within its timeout; the write may still be done"))
+        }
+        Err(_) => Err(Error::busy("the request did not end within its timeout")),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the door needs of the process it stands in, handed over as plain values and closures, so that
 //! it knows no node and a test can stand in for one.
 
-use ramekin_base::{Clock, Result};
+use ramekin_base::{Clock, Lane, Result};
 use ramekin_memory::{Account, Budget};
 use ramekin_vectors::Store;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ pub type Job = Box<dyn FnOnce() + Send>;
 pub struct Host {
     pub store: Store,
     pub budget: Budget,
-    /// The reader pool: runs a job on a thread that may block. `Busy` when its queue is full.
-    pub run: Arc<dyn Fn(Job) -> Result<()> + Send + Sync>,
+    /// The reader pool: runs a job on a thread that may block. `Busy` when its lane is full.
+    pub run: Arc<dyn Fn(Lane, Job) -> Result<()> + Send + Sync>,
     /// Moves the budget: bytes, whether to keep it over restarts, how long to wait. True once the charge is under it. Blocks.
     pub set_budget: Arc<dyn Fn(u64, bool, Duration) -> Result<bool> + Send + Sync>,
     pub least_budget: u64,

@@ -19,6 +19,8 @@ pub const BODY_WHOLE_S: u64 = 300;
 /// What is read and thrown away of a body that was refused, so that the client sees why: bytes and seconds.
 pub const DRAIN_MAX: u64 = 64 << 20;
 pub const DRAIN_S: u64 = 10;
+/// One who sends nothing for this long waits for the answer, seconds.
+pub const DRAIN_IDLE_S: u64 = 1;
 
 /// A connection's read buffer in hyper; header lines must fit it.
 pub const READ_BUFFER: usize = ramekin_base::limits::HEADERS_MAX;

@@ -6,13 +6,13 @@ use crate::errors::{Outcome, Refusal};
 use crate::limits::answers_floor;
 use crate::wire::json::{Flaw, Reader};
 use axum::http::StatusCode;
-use ramekin_base::{Error, Result, Size};
+use ramekin_base::{Error, Lane, Result, Size};
 use ramekin_memory::{Ledger, cgroup_limit};
 use serde_json::json;
 
 /// `GET /memory`
 pub async fn get(call: Call) -> Outcome<Answer> {
-    let ledger = call.door.run(call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
+    let ledger = call.door.run(Lane::Reads, call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
     Answer::result(&ledger, call.took())
 }
 
@@ -72,7 +72,7 @@ pub async fn put(mut call: Call) -> Outcome<Answer> {
     let _ = door.answers.set_floor(answers_floor(door.host.budget.limit()));
     door.connections.set_limit(crate::connections::most(door.host.budget.limit()));
     let reached = moved.map_err(|_| Error::bug("the change of the budget ended without an answer"))??;
-    let ledger = call.door.run(call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
+    let ledger = call.door.run(Lane::Reads, call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
     let result = json!({
         "budget_bytes": budget,
         "charged_bytes": ledger.charged_bytes,

@@ -11,7 +11,7 @@ use crate::door::Shared;
 use crate::errors::Outcome;
 use crate::pace;
 use crate::search::{self, Search};
-use ramekin_base::{Error, Kind, Result};
+use ramekin_base::{Error, Kind, Lane, Result};
 use std::sync::{Arc, OnceLock};
 
 /// How the results of a search are wrapped.
@@ -51,7 +51,7 @@ async fn one(call: Call, search: Search, form: Form) -> Outcome<Answer> {
             done => return Ok(done?),
         }
     }
-    Ok(door.run(options.until, answer).await?)
+    Ok(door.run(Lane::Reads, options.until, answer).await?)
 }
 
 async fn several(call: Call, searches: Vec<Search>, form: Form) -> Outcome<Answer> {
@@ -72,7 +72,7 @@ async fn several(call: Call, searches: Vec<Search>, form: Form) -> Outcome<Answe
                     }
                     Ok(text)
                 };
-                door.run(until, job).await
+                door.run(Lane::Reads, until, job).await
             })
         })
         .collect();

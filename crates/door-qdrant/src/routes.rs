@@ -127,6 +127,16 @@ pub const ROUTES: &[Route] = routes! {
     PUT "/quotas" Write unbuilt;
     GET "/issues" Read unbuilt;
     DELETE "/issues" Write unbuilt;
+    GET "/profiler/slow_requests" Read unbuilt;
+    POST "/audit/logs" Read unbuilt;
+    GET "/logger" Read unbuilt;
+    POST "/logger" Write unbuilt;
+    GET "/debugger" Read unbuilt;
+    PATCH "/debugger" Write unbuilt;
+    GET "/stacktrace" Read unbuilt;
+    GET "/cluster/metadata/keys" Read unbuilt;
+    GET "/cluster/metadata/keys/{key}" Read unbuilt;
+    PUT "/cluster/metadata/keys/{key}" Write unbuilt;
 };
 
 /// The router of the table.

@@ -4,7 +4,7 @@ use crate::answer::{Answer, Text};
 use crate::call::Call;
 use crate::door::Shared;
 use crate::errors::Outcome;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Lane, Result};
 use ramekin_memory::Ledger;
 use serde_json::{Map, json};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -89,7 +89,7 @@ fn moment(time: SystemTime) -> String {
 
 /// `GET /metrics`, in the text format of Prometheus.
 pub async fn metrics(call: Call) -> Outcome<Answer> {
-    let text = call.door.run(call.options.until, |door| {
+    let text = call.door.run(Lane::Reads, call.options.until, |door| {
         let mut text = Text::new(door.answers.clone());
         write_metrics(door, &mut text)?;
         Ok(text)

@@ -14,7 +14,7 @@ use crate::limits::{BODY_FREE, DECODE_HERE_MAX};
 use crate::wire::room::Room;
 use crate::{batch, selection};
 use parking_lot::Mutex;
-use ramekin_base::{Error, Kind, Result};
+use ramekin_base::{Error, Kind, Lane, Result};
 use ramekin_memory::Reservation;
 use ramekin_vectors::{Wait, Write, Written};
 use serde_json::json;
@@ -63,7 +63,7 @@ impl Pending {
 
     async fn submitted(self, door: &Arc<Shared>, until: Instant) -> Result<oneshot::Receiver<Result<Written>>> {
         if self.body.len() > DECODE_HERE_MAX {
-            return door.run(until, move |door| self.submit(door)).await;
+            return door.run(Lane::Writes, until, move |door| self.submit(door)).await;
         }
         for round in 0.. {
             match self.submit(door) {
@@ -88,7 +88,7 @@ async fn write(mut call: Call, decode: Decode) -> Outcome<Answer> {
         permit,
     };
     let receiver = pending.submitted(&call.door, call.options.until).await?;
-    let written = outcome(receiver, call.options.until).await?;
+    let written = outcome(receiver, Lane::Writes, call.options.until).await?;
     let status = match call.options.wait {
         Wait::Visible => "completed",
         Wait::Durable => "acknowledged",

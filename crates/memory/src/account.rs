@@ -288,7 +288,7 @@ impl Account {
         let (before, after) = (node.claim(node.used), node.used.max(bytes));
         let parent = node.parent.ok_or_else(|| Error::bug("the budget itself has no floor"))?;
         if after > before {
-            tree.add(parent, after - before).map_err(|short| tree.error(&short, bytes))?;
+            tree.add(parent, after - before).map_err(|short| tree.error(&short, parent, bytes))?;
             tree.nodes[parent].own -= after - before;
         } else {
             tree.nodes[parent].own += before - after;
@@ -324,7 +324,7 @@ impl Account {
     /// Reserves without asking anyone to yield.
     pub fn try_reserve_calm(&self, bytes: u64) -> Result<Reservation> {
         let mut tree = self.shared.tree.lock();
-        tree.add(self.index, bytes).map_err(|short| tree.error(&short, bytes))?;
+        tree.add(self.index, bytes).map_err(|short| tree.error(&short, self.index, bytes))?;
         drop(tree);
         Ok(Reservation { account: self.clone(), bytes })
     }
@@ -341,7 +341,7 @@ impl Account {
         for _ in 0..4 {
             let mut tree = self.shared.tree.lock();
             let Err(short) = tree.add(self.index, bytes) else { return Ok(()) };
-            let error = tree.error(&short, bytes);
+            let error = tree.error(&short, self.index, bytes);
             drop(tree);
             // Only the root's shortage can be eased by others.
             if short.index != 0 || self.shared.ask(short.missing) == 0 {
@@ -349,7 +349,7 @@ impl Account {
             }
         }
         let mut tree = self.shared.tree.lock();
-        tree.add(self.index, bytes).map_err(|short| tree.error(&short, bytes))
+        tree.add(self.index, bytes).map_err(|short| tree.error(&short, self.index, bytes))
     }
 
     /// Blocks until something is released anywhere in the tree, or `at_most` has passed.
@@ -360,12 +360,39 @@ impl Account {
 }
 
 impl Tree {
-    fn error(&self, short: &Short, asked: u64) -> Error {
+    /// What a shortage means for who asked on account `index`: `NoMemory` where waiting cannot help.
+    fn error(&self, short: &Short, index: usize, asked: u64) -> Error {
         let node = &self.nodes[short.index];
         let name = if short.index == 0 { "the memory budget".to_owned() } else { self.path(short.index) };
-        let text =
-            format!("{name} is short: {} needed, {} of {} in use", Size(asked), Size(node.used), Size(node.limit));
-        if asked > node.limit { Error::no_memory(text) } else { Error::busy(text) }
+        let most = match short.index {
+            0 => node.limit.saturating_sub(self.for_good(index)),
+            _ => node.limit,
+        };
+        if asked > most {
+            return Error::no_memory(format!(
+                "{name} is too small: {} needed, of {} at most {} can be free",
+                Size(asked),
+                Size(node.limit),
+                Size(most)
+            ));
+        }
+        Error::busy(format!(
+            "{name} is short: {} needed, {} of {} in use",
+            Size(asked),
+            Size(node.used),
+            Size(node.limit)
+        ))
+    }
+
+    /// Bytes that accounts beside this one hold for good: the floors that are under no other floor.
+    fn for_good(&self, index: usize) -> u64 {
+        let ancestors = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
+        let counts = |other: &usize| {
+            self.nodes[*other].handles > 0
+                && !ancestors(index).any(|own| own == *other)
+                && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
+        };
+        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor).sum()
     }
 }
 
@@ -396,8 +423,8 @@ impl Reservation {
 
     /// Reserves `bytes` more without asking anyone to yield; for those who yield themselves.
     pub fn grow_calm(&mut self, bytes: u64) -> Result<()> {
-        let mut tree = self.account.shared.tree.lock();
-        tree.add(self.account.index, bytes).map_err(|short| tree.error(&short, bytes))?;
+        let (index, mut tree) = (self.account.index, self.account.shared.tree.lock());
+        tree.add(index, bytes).map_err(|short| tree.error(&short, index, bytes))?;
         self.bytes += bytes;
         Ok(())
     }
@@ -462,6 +489,22 @@ mod tests {
         drop(held);
         assert_eq!(c.try_reserve(60).unwrap().bytes(), 60);
         assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn waiting_does_not_help_against_floors() {
+        let budget = Budget::new(100);
+        let (seal, bodies) = (budget.root().child("seal", ""), budget.root().child("bodies", ""));
+        let queries = budget.root().child("store", "").child("queries", "");
+        seal.set_floor(30).unwrap();
+        bodies.set_floor(10).unwrap();
+        let held = queries.try_reserve(20).unwrap();
+        // 100 - 30 could be free for bodies, whose own floor counts for them.
+        assert_eq!(bodies.try_reserve(70).unwrap_err().kind(), Kind::Busy);
+        assert_eq!(bodies.try_reserve(71).unwrap_err().kind(), Kind::NoMemory);
+        assert_eq!(queries.try_reserve(61).unwrap_err().kind(), Kind::NoMemory);
+        drop(held);
+        assert_eq!(bodies.try_reserve(70).unwrap().bytes(), 70);
     }
 
     #[test]

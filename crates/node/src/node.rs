@@ -114,13 +114,15 @@ impl Node {
 
         let base_account = budget.root().child("base", BASE_FORMULA);
         base_account.predict(base);
+        base_account.set_floor(base)?;
         let base = base_account.try_reserve(base)?;
 
         let pages_account = budget.root().child("pages", "resident pages x 4 KiB");
         let too_small = |error| too_small(error, &budget);
         let pages = Pages::new(disk.clone(), pages_account, &budget, VIRTUAL_BYTES).map_err(too_small)?;
         let store = open_store(&disk, &data, &budget, &pages, &clock).map_err(too_small)?;
-        let readers = Readers::start(READERS)?;
+        let asked = store.clone();
+        let readers = Readers::start(READERS, move || asked.holds_writes())?;
         let watch = Watch::start(budget.clone(), lock.clone(), on_fault)?;
         let inner = Inner {
             data,

@@ -1,17 +1,21 @@
 //! The readers: a few threads with small stacks that run what blocks on the disk.
 //!
 //! ```text
-//!   door ──run(job)──► [ queue, at most QUEUE_MAX ] ──► 8 threads ──► each on its own ring
-//!              │
-//!              └─ Busy when the queue is full: refused at once, never piled up
+//!               ┌─► [ writes, at most QUEUE_MAX ] ─┐ in
+//!   door ──run──┤                                  ├─────► 8 threads ──► each on its own ring
+//!            │  └─► [ reads,  at most QUEUE_MAX ] ─┘ turns
+//!            └─ Busy when the lane is full: refused at once, never piled up
 //! ```
+//!
+//! While writes are held up because what is new must be written out first, few reads run at a time: a crowd of them
+//! would take all cores and the whole disk from the seal that everyone waits for.
 //!
 //! A job that panics ends alone: the thread reports it and takes the next one, and whoever waits for
 //! the job's answer sees its sender dropped.
 
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Lane, Result};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -19,6 +23,8 @@ use std::thread::JoinHandle;
 
 /// Threads that read: enough that the disk sees a deep queue while the cores compute.
 pub const READERS: usize = 8;
+/// Reads at a time while writes are held up.
+const READS_HELD: usize = 2;
 /// Stack of a reader. Jobs keep their data in reserved memory, not on the stack.
 pub const READER_STACK_BYTES: usize = 256 << 10;
 
@@ -34,20 +40,57 @@ struct Shared {
     queue: Mutex<Queue>,
     changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    writes_held: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
 struct Queue {
-    jobs: VecDeque<Job>,
+    writes: VecDeque<Job>,
+    reads: VecDeque<Job>,
+    /// The lane whose turn it is.
+    turn: Lane,
+    /// Reads that run now.
+    reading: usize,
     open: bool,
     panics: u64,
 }
 
+impl Queue {
+    fn lane(&mut self, lane: Lane) -> &mut VecDeque<Job> {
+        match lane {
+            Lane::Writes => &mut self.writes,
+            Lane::Reads => &mut self.reads,
+        }
+    }
+
+    /// The next job: of the lane whose turn it is, or else of the other. At most `reads` reads run at a time.
+    fn pop(&mut self, reads: usize) -> Option<(Lane, Job)> {
+        let reads_first = self.turn == Lane::Reads;
+        let order = if reads_first { [Lane::Reads, Lane::Writes] } else { [Lane::Writes, Lane::Reads] };
+        for lane in order {
+            if lane == Lane::Reads && self.reading >= reads {
+                continue;
+            }
+            if let Some(job) = self.lane(lane).pop_front() {
+                self.turn = if lane == Lane::Reads { Lane::Writes } else { Lane::Reads };
+                self.reading += usize::from(lane == Lane::Reads);
+                return Some((lane, job));
+            }
+        }
+        None
+    }
+}
+
 impl Readers {
-    /// Starts `count` threads.
-    pub(crate) fn start(count: usize) -> Result<Self> {
-        let queue = Queue { jobs: VecDeque::with_capacity(QUEUE_MAX), open: true, panics: 0 };
-        let shared =
-            Arc::new(Shared { queue: Mutex::new(queue), changed: Condvar::new(), threads: Mutex::new(Vec::new()) });
+    /// Starts `count` threads. `writes_held` says whether writes are held up at this moment.
+    pub(crate) fn start(count: usize, writes_held: impl Fn() -> bool + Send + Sync + 'static) -> Result<Self> {
+        let lane = || VecDeque::with_capacity(QUEUE_MAX);
+        let queue = Queue { writes: lane(), reads: lane(), turn: Lane::Writes, reading: 0, open: true, panics: 0 };
+        let shared = Arc::new(Shared {
+            queue: Mutex::new(queue),
+            changed: Condvar::new(),
+            threads: Mutex::new(Vec::new()),
+            writes_held: Box::new(writes_held),
+        });
         for number in 0..count {
             let of_thread = shared.clone();
             let thread = std::thread::Builder::new()
@@ -60,21 +103,17 @@ impl Readers {
         Ok(Self { shared })
     }
 
-    /// Hands a job over. `Busy` when [`QUEUE_MAX`] jobs wait already, `Closed` after the end.
-    pub fn run(&self, job: impl FnOnce() + Send + 'static) -> Result<()> {
-        self.run_boxed(Box::new(job))
-    }
-
-    /// The same for a job that is boxed already.
-    pub fn run_boxed(&self, job: Job) -> Result<()> {
+    /// Hands a job over. `Busy` when [`QUEUE_MAX`] jobs wait in its lane already, `Closed` after the end.
+    pub fn run(&self, lane: Lane, job: Job) -> Result<()> {
         let mut queue = self.shared.queue.lock();
         if !queue.open {
             return Err(Error::closed("the server is stopping; try again when it is back"));
         }
-        if queue.jobs.len() >= QUEUE_MAX {
+        let jobs = queue.lane(lane);
+        if jobs.len() >= QUEUE_MAX {
             return Err(Error::busy(format!("{QUEUE_MAX} requests wait already; try again shortly")));
         }
-        queue.jobs.push_back(job);
+        jobs.push_back(job);
         drop(queue);
         self.shared.changed.notify_one();
         Ok(())
@@ -82,7 +121,8 @@ impl Readers {
 
     /// Jobs that wait for a thread.
     pub fn waiting(&self) -> usize {
-        self.shared.queue.lock().jobs.len()
+        let queue = self.shared.queue.lock();
+        queue.writes.len() + queue.reads.len()
     }
 
     /// Jobs that panicked since the start.
@@ -104,19 +144,28 @@ impl Readers {
 
 impl Shared {
     fn work(&self) {
-        while let Some(job) = self.next() {
+        while let Some((lane, job)) = self.next() {
             // The job owns what it touches; what it shares is guarded by locks that do not poison.
             if catch_unwind(AssertUnwindSafe(job)).is_err() {
                 self.queue.lock().panics += 1;
                 tracing::error!("a request failed by a mistake of ours; its client gets an error, the server goes on");
             }
+            if lane == Lane::Reads {
+                let mut queue = self.queue.lock();
+                queue.reading -= 1;
+                // Reads that were held back had nobody to wake them.
+                if !queue.reads.is_empty() {
+                    self.changed.notify_one();
+                }
+            }
         }
     }
 
-    fn next(&self) -> Option<Job> {
+    fn next(&self) -> Option<(Lane, Job)> {
         let mut queue = self.queue.lock();
         loop {
-            if let Some(job) = queue.jobs.pop_front() {
+            let reads = if queue.open && (self.writes_held)() { READS_HELD } else { usize::MAX };
+            if let Some(job) = queue.pop(reads) {
                 return Some(job);
             }
             if !queue.open {
@@ -132,45 +181,93 @@ mod tests {
     use super::*;
     use ramekin_base::Kind;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::mpsc::sync_channel;
+    use std::sync::mpsc::{SyncSender, sync_channel};
 
-    #[test]
-    fn the_queue_is_bounded_and_drains_at_the_end() {
-        let readers = Readers::start(1).unwrap();
+    /// One reader that is held up until the sender is used or dropped.
+    fn held() -> (Readers, SyncSender<()>) {
+        let readers = Readers::start(1, || false).unwrap();
         let (release, gate) = sync_channel::<()>(1);
         let (started, running) = sync_channel::<()>(1);
-        readers
-            .run(move || {
-                started.send(()).unwrap();
-                let _ = gate.recv();
-            })
-            .unwrap();
+        let hold = move || {
+            started.send(()).unwrap();
+            let _ = gate.recv();
+        };
+        readers.run(Lane::Reads, Box::new(hold)).unwrap();
         running.recv().unwrap();
+        (readers, release)
+    }
+
+    #[test]
+    fn each_lane_is_bounded_and_both_drain_at_the_end() {
+        let (readers, release) = held();
         let done = Arc::new(AtomicUsize::new(0));
-        for _ in 0..QUEUE_MAX {
-            let done = done.clone();
-            readers.run(move || _ = done.fetch_add(1, Ordering::SeqCst)).unwrap();
+        for lane in [Lane::Writes, Lane::Reads] {
+            for _ in 0..QUEUE_MAX {
+                let done = done.clone();
+                readers.run(lane, Box::new(move || _ = done.fetch_add(1, Ordering::SeqCst))).unwrap();
+            }
+            assert_eq!(readers.run(lane, Box::new(|| {})).unwrap_err().kind(), Kind::Busy);
         }
-        assert_eq!(readers.run(|| {}).unwrap_err().kind(), Kind::Busy);
-        assert_eq!(readers.waiting(), QUEUE_MAX);
+        assert_eq!(readers.waiting(), 2 * QUEUE_MAX);
         release.send(()).unwrap();
         readers.close();
-        assert_eq!(done.load(Ordering::SeqCst), QUEUE_MAX);
-        assert_eq!(readers.run(|| {}).unwrap_err().kind(), Kind::Closed);
+        assert_eq!(done.load(Ordering::SeqCst), 2 * QUEUE_MAX);
+        assert_eq!(readers.run(Lane::Reads, Box::new(|| {})).unwrap_err().kind(), Kind::Closed);
+    }
+
+    #[test]
+    fn lanes_take_turns() {
+        let (readers, release) = held();
+        let (sender, order) = sync_channel::<Lane>(16);
+        for lane in [Lane::Reads; 6].into_iter().chain([Lane::Writes; 2]) {
+            let sender = sender.clone();
+            readers.run(lane, Box::new(move || sender.send(lane).unwrap())).unwrap();
+        }
+        release.send(()).unwrap();
+        readers.close();
+        let order: Vec<Lane> = order.try_iter().collect();
+        assert_eq!(order.len(), 8);
+        let last_write = order.iter().rposition(|lane| *lane == Lane::Writes).unwrap();
+        assert!(last_write <= 3, "two writes wait for two reads at most, whatever came before them: {order:?}");
+    }
+
+    #[test]
+    fn few_reads_run_while_writes_are_held_up() {
+        let readers = Readers::start(8, || true).unwrap();
+        let (sender, started) = sync_channel::<()>(16);
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock();
+        for _ in 0..8 {
+            let (sender, gate) = (sender.clone(), gate.clone());
+            let read = move || {
+                sender.send(()).unwrap();
+                drop(gate.lock());
+            };
+            readers.run(Lane::Reads, Box::new(read)).unwrap();
+        }
+        for _ in 0..READS_HELD {
+            started.recv().unwrap();
+        }
+        let (sender, written) = sync_channel::<()>(16);
+        readers.run(Lane::Writes, Box::new(move || sender.send(()).unwrap())).unwrap();
+        written.recv().unwrap();
+        assert_eq!(started.try_iter().count(), 0);
+        drop(closed);
+        readers.close();
+        assert_eq!(started.try_iter().count(), 8 - READS_HELD);
     }
 
     #[test]
     fn a_panic_ends_one_job_only() {
-        let readers = Readers::start(1).unwrap();
+        let readers = Readers::start(1, || false).unwrap();
         let (sender, answer) = sync_channel::<u32>(1);
         let of_job = sender.clone();
-        readers
-            .run(move || {
-                let _sender = of_job;
-                panic!("planted by a test");
-            })
-            .unwrap();
-        readers.run(move || sender.send(7).unwrap()).unwrap();
+        let job = move || {
+            let _sender = of_job;
+            panic!("planted by a test");
+        };
+        readers.run(Lane::Reads, Box::new(job)).unwrap();
+        readers.run(Lane::Reads, Box::new(move || sender.send(7).unwrap())).unwrap();
         assert_eq!(answer.recv().unwrap(), 7);
         assert!(answer.recv().is_err(), "the sender of the job that panicked is gone");
         assert_eq!(readers.panics(), 1);

@@ -28,6 +28,7 @@ pub(crate) struct Purse {
 
 impl Purse {
     pub(crate) fn new(account: &Account) -> Result<Self> {
+        account.set_floor(RESERVE)?;
         Ok(Self { held: account.try_reserve(RESERVE)?, cached: 0, kept: 0 })
     }
 

@@ -42,7 +42,7 @@ pub fn open(
     let host = Host {
         store: node.store().clone(),
         budget: node.budget().clone(),
-        run: Arc::new(move |job| readers.run_boxed(job)),
+        run: Arc::new(move |lane, job| readers.run(lane, job)),
         set_budget: Arc::new(move |bytes, keep, at_most| mover.set_budget(bytes, keep, at_most)),
         least_budget: node.least_budget(),
         clock,

@@ -128,8 +128,8 @@ impl Life {
         self.store.turn_writer();
         match answer.try_recv() {
             Ok(Ok(_)) => model.note(write, true),
-            // A point that is not there is an answer: nothing was written.
-            Ok(Err(error)) if error.kind() == Kind::NotFound => {}
+            // A point that is not there is an answer: the others were changed.
+            Ok(Err(error)) if error.kind() == Kind::NotFound => model.note(write, true),
             Ok(Err(error)) => {
                 model.note(write, false);
                 if error.kind() == Kind::Bug {

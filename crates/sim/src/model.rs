@@ -89,10 +89,8 @@ fn apply(points: &mut Points, write: &Write) {
         }
         Write::Delete(ids) => ids.iter().for_each(|id| _ = points.remove(id)),
         Write::UpdateVectors(batch) => {
-            if batch.ids.iter().all(|id| points.contains_key(id)) {
-                for (id, vector) in vectors(batch) {
-                    points.entry(id).and_modify(|point| point.vector = vector);
-                }
+            for (id, vector) in vectors(batch) {
+                points.entry(id).and_modify(|point| point.vector = vector);
             }
         }
         Write::Payload { ids, change } => ids.iter().for_each(|id| {

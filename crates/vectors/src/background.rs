@@ -316,20 +316,31 @@ pub(crate) fn is_quiet(shared: &Shared, collection: &Collection) -> bool {
 /// The segments that should become one.
 pub(crate) fn wanted_merge(shared: &Shared, collection: &Collection, quiet: bool) -> Option<Vec<Arc<Segment>>> {
     let view = collection.view.load_full();
+    let chosen = policy::choose(&sizes(&view), rules(shared, collection), quiet)?;
+    Some(chosen.into_iter().map(|at| view.segments[at].clone()).collect())
+}
+
+/// Segments that wait to be merged, beyond those of one merge.
+pub(crate) fn merge_debt(shared: &Shared, collection: &Collection) -> usize {
+    policy::debt(&sizes(&collection.view.load()), rules(shared, collection))
+}
+
+fn sizes(view: &View) -> Vec<Size> {
     let size = |segment: &Arc<Segment>| Size {
         bytes: segment.vector_bytes(),
         points: u64::from(segment.meta.points),
         dead: segment.dead.count(),
     };
-    let sizes: Vec<Size> = view.segments.iter().map(size).collect();
+    view.segments.iter().map(size).collect()
+}
+
+fn rules(shared: &Shared, collection: &Collection) -> Rules {
     let config = collection.config.load();
-    let rules = Rules {
+    Rules {
         deleted_threshold: config.deleted_threshold,
         vacuum_min_vectors: config.vacuum_min_vectors,
         unit_bytes: shared.limits().seal_bytes / 2,
-    };
-    let chosen = policy::choose(&sizes, rules, quiet)?;
-    Some(chosen.into_iter().map(|at| view.segments[at].clone()).collect())
+    }
 }
 
 /// True where a quiet collection should move its growing part into a segment: it has segments

@@ -1,8 +1,8 @@
 //! What is allowed: names, configurations, and writes, checked before they reach the log.
 
-use crate::api::{Batch, CollectionConfig, CollectionPatch, MetricName, UNNAMED, Write};
+use crate::api::{Batch, CollectionConfig, CollectionPatch, MetricName, Parts, VectorParts, Write};
 use crate::search::check_dim;
-use ramekin_base::limits::{DIM_MAX, NAME_MAX, PAYLOAD_MAX, POINTS_PER_REQUEST_MAX, VECTOR_NAMES_MAX};
+use ramekin_base::limits::{DIM_MAX, NAME_MAX, POINTS_PER_REQUEST_MAX, VECTOR_NAMES_MAX};
 use ramekin_base::{Error, Result};
 use ramekin_vecmath::normalise;
 
@@ -39,14 +39,26 @@ pub(crate) fn config(config: &CollectionConfig) -> Result<()> {
     Ok(())
 }
 
-/// Checks a write against its collection, and normalises cosine vectors.
-pub(crate) fn write(write: &mut Write, config: &CollectionConfig) -> Result<()> {
+/// The vectors that are to be returned.
+pub(crate) fn parts(parts: &Parts, config: &CollectionConfig) -> Result<()> {
+    match &parts.vectors {
+        VectorParts::Names(names) => known(names, config),
+        VectorParts::None | VectorParts::All => Ok(()),
+    }
+}
+
+fn known(names: &[String], config: &CollectionConfig) -> Result<()> {
+    match names.iter().find(|name| !config.vectors.contains_key(*name)) {
+        Some(name) => Err(unknown(name)),
+        None => Ok(()),
+    }
+}
+
+/// Checks a write against its collection, and normalises cosine vectors. A payload may have `payload_max` bytes.
+pub(crate) fn write(write: &mut Write, config: &CollectionConfig, payload_max: usize) -> Result<()> {
     match write {
-        Write::Upsert(batch) | Write::UpdateVectors(batch) => self::batch(batch, config),
-        Write::DeleteVectors { names, .. } => match names.iter().find(|name| !config.vectors.contains_key(*name)) {
-            Some(name) => Err(unknown(name)),
-            None => Ok(()),
-        },
+        Write::Upsert(batch) | Write::UpdateVectors(batch) => self::batch(batch, config, payload_max),
+        Write::DeleteVectors { names, .. } => known(names, config),
         Write::Delete(_) | Write::Payload { .. } => Ok(()),
     }
 }
@@ -55,7 +67,7 @@ fn unknown(name: &str) -> Error {
     Error::malformed(format!("Not existing vector name error: {name}"))
 }
 
-fn batch(batch: &mut Batch, config: &CollectionConfig) -> Result<()> {
+fn batch(batch: &mut Batch, config: &CollectionConfig, payload_max: usize) -> Result<()> {
     let points = batch.ids.len();
     if points > POINTS_PER_REQUEST_MAX {
         return Err(Error::too_large(format!(
@@ -65,9 +77,9 @@ fn batch(batch: &mut Batch, config: &CollectionConfig) -> Result<()> {
     if !batch.payloads.is_empty() && batch.payloads.len() != points {
         return Err(Error::malformed(format!("{} payloads for {points} points", batch.payloads.len())));
     }
-    if let Some(payload) = batch.payloads.iter().find(|payload| payload.len() > PAYLOAD_MAX) {
+    if let Some(payload) = batch.payloads.iter().find(|payload| payload.len() > payload_max) {
         return Err(Error::too_large(format!(
-            "a payload of {} bytes; at most {PAYLOAD_MAX} are allowed",
+            "a payload of {} bytes; at most {payload_max} are allowed under this budget",
             payload.len()
         )));
     }
@@ -86,14 +98,7 @@ fn batch(batch: &mut Batch, config: &CollectionConfig) -> Result<()> {
             column.data.chunks_exact_mut(column.dim).for_each(|vector| _ = normalise(vector));
         }
     }
-    // A collection with one unnamed vector needs it in every point; named vectors are optional.
-    let missing = |name: &str| {
-        batch.columns.iter().find(|column| column.name == name).map_or(0, |column| column.present.len()) < points
-    };
-    match config.vectors.len() == 1 && config.vectors.contains_key(UNNAMED) && missing(UNNAMED) {
-        true => Err(Error::malformed("Not existing vector name error: a point comes without its vector")),
-        false => Ok(()),
-    }
+    Ok(())
 }
 
 impl CollectionPatch {

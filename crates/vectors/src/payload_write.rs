@@ -15,7 +15,7 @@ use crate::growing::PayloadAt;
 use crate::shared::Shared;
 use crate::writer::{Pending, RECORD_BYTES, REWRITE_POINTS, Writer};
 use crate::{background, op, payload, read};
-use ramekin_base::limits::PAYLOAD_MAX;
+use ramekin_base::limits::payload_max;
 use ramekin_base::{Error, Kind, PointId, Result};
 use ramekin_log::Position;
 use ramekin_memory::Reservation;
@@ -27,18 +27,20 @@ const GROUP_PIECES: usize = 16;
 /// Points with their new payloads, and the memory that the texts hold.
 struct Changed {
     points: Vec<(PointId, Box<str>)>,
+    /// The first of the ids that no point has.
+    missing: Option<PointId>,
     _memory: Vec<Reservation>,
 }
 
 impl Writer {
-    /// Changes the payloads of points; who does not exist is passed over.
+    /// Changes the payloads of the points that exist, durably. Returns the first id that no point has.
     pub(crate) fn change_payloads(
         &mut self,
         collection: &Arc<Collection>,
         ids: &[PointId],
         change: &PayloadChange,
         sequence: u64,
-    ) -> Result<()> {
+    ) -> Result<Option<PointId>> {
         // What was written before must be there to be read.
         self.flush();
         // A log that has closed, or one that memory is behind of, may hold more than can be read: then
@@ -46,13 +48,16 @@ impl Writer {
         self.log.check_open()?;
         collection.check_current()?;
         let (mut from, mut most, mut pieces) = (0, REWRITE_POINTS, 0);
+        let mut missing = None;
         while from < ids.len() {
             let piece = &ids[from..(from + most).min(ids.len())];
             match changed(&self.shared, collection, piece, change) {
                 // Big payloads: fewer at a time may fit.
                 Err(error) if is_memory(&error) && piece.len() > 1 => most = piece.len() / 2,
                 changed => {
-                    self.log_payloads(collection, &changed?.points, sequence)?;
+                    let changed = changed?;
+                    self.log_payloads(collection, &changed.points, sequence)?;
+                    missing = missing.or(changed.missing);
                     from += piece.len();
                     pieces += 1;
                     if pieces % GROUP_PIECES == 0 {
@@ -62,7 +67,7 @@ impl Writer {
                 }
             }
         }
-        self.flush_checked()
+        self.flush_checked().map(|()| missing)
     }
 
     /// Logs new payloads in records of a bounded size. Memory for them is promised first, so that
@@ -133,14 +138,17 @@ fn changed(shared: &Shared, collection: &Collection, ids: &[PointId], change: &P
         PayloadChange::Overwrite(text) | PayloadChange::Merge(text) => text.len(),
         PayloadChange::DeleteKeys(_) | PayloadChange::Clear => 0,
     };
+    let most = payload_max(shared.budget.limit());
+    let missing = read::missing(ids, &held.value);
     let mut points = Vec::with_capacity(held.value.len());
     for record in held.value {
         let stored = record.payload.unwrap_or_default();
         memory.grow((stored.len() + added) as u64)?;
         let text = payload::change(&stored, change)?;
-        if text.len() > PAYLOAD_MAX {
+        // One that was written under a larger budget may shrink.
+        if text.len() > most.max(stored.len()) {
             return Err(Error::too_large(format!(
-                "the payload of point {} would have {} bytes; at most {PAYLOAD_MAX} are allowed",
+                "the payload of point {} would have {} bytes; at most {most} are allowed under this budget",
                 record.id,
                 text.len()
             )));
@@ -148,7 +156,7 @@ fn changed(shared: &Shared, collection: &Collection, ids: &[PointId], change: &P
         points.push((record.id, text));
     }
     held.memory.push(memory);
-    Ok(Changed { points, _memory: held.memory })
+    Ok(Changed { points, missing, _memory: held.memory })
 }
 
 /// Applies a record again. Where the memory for changes fills up, they are written out at once, so that

@@ -1,13 +1,18 @@
 //! Which segments are merged, and when.
 //!
 //! ```text
+//!   at once                  a segment whose rows are all dead goes
 //!   while data pours in      eight segments of one size class (a factor of 8) become one
+//!   between those            the segment with the largest share of dead rows is rewritten alone, if it has many
 //!   when a moment is quiet   what is small beside the biggest, but together not negligible, joins it
-//!   any time                 a segment with many dead rows is rewritten alone
 //! ```
 //!
+//! Sizes are those of live rows, so what is mostly dead counts as small, and goes with its like: where points are
+//! written again and again, rewriting alone what will be dead soon would leave no time for the merges.
+//!
 //! The first rule writes each point about log8(n) times. The second leaves few segments to search,
-//! and rewrites the big ones only for at least an eighth of their size.
+//! and rewrites the big ones only for at least an eighth of their size. What waits for the first rule is a debt,
+//! for which searches pay: writes are slowed down by it.
 
 /// What the policy looks at.
 #[derive(Debug, Clone, Copy)]
@@ -35,25 +40,43 @@ const INPUTS_MAX: usize = 32;
 
 /// Places of the segments to merge now, or `None`.
 pub(crate) fn choose(sizes: &[Size], rules: Rules, quiet: bool) -> Option<Vec<usize>> {
-    vacuum(sizes, rules).or_else(|| by_class(sizes, rules)).or_else(|| if quiet { join(sizes) } else { None })
+    all_dead(sizes)
+        .or_else(|| by_class(sizes, rules))
+        .or_else(|| vacuum(sizes, rules))
+        .or_else(|| if quiet { join(sizes) } else { None })
+}
+
+fn all_dead(sizes: &[Size]) -> Option<Vec<usize>> {
+    sizes.iter().position(|size| size.points == size.dead).map(|at| vec![at])
 }
 
 fn vacuum(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
-    let wasteful = |size: &Size| {
-        size.points == size.dead
-            || size.points >= rules.vacuum_min_vectors
-                && size.dead as f64 > rules.deleted_threshold * size.points as f64
-    };
-    sizes.iter().position(wasteful).map(|at| vec![at])
+    let share = |at: &usize| sizes[*at].dead as f64 / sizes[*at].points.max(1) as f64;
+    let is_wasteful = |at: &usize| sizes[*at].points >= rules.vacuum_min_vectors && share(at) > rules.deleted_threshold;
+    let most = (0..sizes.len()).filter(is_wasteful).max_by(|a, b| share(a).total_cmp(&share(b)));
+    most.map(|at| vec![at])
+}
+
+/// A factor of eight in size makes a class.
+fn class(size: &Size, rules: Rules) -> u32 {
+    (size.bytes / rules.unit_bytes.max(1)).checked_ilog(FAN_IN as u64).unwrap_or(0)
 }
 
 fn by_class(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
-    let class = |size: &Size| (size.bytes / rules.unit_bytes.max(1)).checked_ilog(FAN_IN as u64).unwrap_or(0);
-    let top = sizes.iter().map(class).max()?;
+    let top = sizes.iter().map(|size| class(size, rules)).max()?;
     (0..=top).find_map(|wanted| {
-        let alike: Vec<usize> = (0..sizes.len()).filter(|at| class(&sizes[*at]) == wanted).take(INPUTS_MAX).collect();
+        let alike = (0..sizes.len()).filter(|at| class(&sizes[*at], rules) == wanted);
+        let alike: Vec<usize> = alike.take(INPUTS_MAX).collect();
         (alike.len() >= FAN_IN).then_some(alike)
     })
+}
+
+/// Segments that wait to be merged, beyond those of one merge.
+pub(crate) fn debt(sizes: &[Size], rules: Rules) -> usize {
+    let mut alike = [0usize; u64::BITS as usize];
+    sizes.iter().for_each(|size| alike[class(size, rules) as usize] += 1);
+    let waiting: usize = alike.iter().map(|count| count.saturating_sub(FAN_IN - 1)).sum();
+    waiting.saturating_sub(FAN_IN)
 }
 
 fn join(sizes: &[Size]) -> Option<Vec<usize>> {
@@ -90,6 +113,15 @@ mod tests {
     }
 
     #[test]
+    fn what_one_merge_takes_is_no_debt() {
+        assert_eq!(debt(&[], RULES), 0);
+        assert_eq!(debt(&vec![of(100); 15], RULES), 0);
+        assert_eq!(debt(&vec![of(100); 20], RULES), 5);
+        let two_classes: Vec<Size> = [of(100), of(900)].into_iter().cycle().take(40).collect();
+        assert_eq!(debt(&two_classes, RULES), 18);
+    }
+
+    #[test]
     fn small_ones_join_a_big_one_only_when_it_pays() {
         assert_eq!(choose(&[of(8000), of(100), of(300)], RULES, true), Some(vec![1, 2]));
         assert_eq!(choose(&[of(8000), of(1200)], RULES, true), Some(vec![1, 0]));
@@ -100,6 +132,13 @@ mod tests {
     fn dead_rows_ask_for_a_rewrite() {
         let wasteful = Size { bytes: 800, points: 2000, dead: 500 };
         assert_eq!(choose(&[of(100), wasteful], RULES, false), Some(vec![1]));
+        let worse = Size { dead: 1500, bytes: 250, ..wasteful };
+        assert_eq!(choose(&[wasteful, worse], RULES, false), Some(vec![1]));
+        let mut alike = vec![of(100); 8];
+        alike.push(worse);
+        assert_eq!(choose(&alike, RULES, false).map(|merged| merged.len()), Some(9), "what is mostly dead is small");
+        alike.push(Size { points: 700, dead: 700, bytes: 0 });
+        assert_eq!(choose(&alike, RULES, false), Some(vec![9]));
         assert_eq!(choose(&[Size { points: 900, ..wasteful }], RULES, false), None);
     }
 

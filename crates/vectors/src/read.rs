@@ -67,6 +67,11 @@ pub(crate) fn on_view<T>(collection: &Collection, look: impl Fn(&View) -> Result
 }
 
 /// Reads points part by part; memory for what comes back is reserved as it grows.
+/// The first of some ids that is not among the records that were found.
+pub(crate) fn missing(ids: &[PointId], found: &[Record]) -> Option<PointId> {
+    ids.iter().copied().find(|id| !found.iter().any(|record| record.id == *id))
+}
+
 pub(crate) struct Fetcher<'a> {
     shared: &'a Shared,
     view: &'a View,

@@ -18,20 +18,20 @@ pub(crate) fn ids(change: &Write) -> &[PointId] {
     }
 }
 
-/// The points of `range` as they will be. Points that do not exist are an error for a change of
-/// vectors, and are passed over by removals.
-pub(crate) fn resolve(shared: &Shared, collection: &Collection, change: &Write, range: Range<usize>) -> Result<Batch> {
+/// The points of `range` as they will be, and the first of their ids that no point has.
+pub(crate) fn resolve(
+    shared: &Shared,
+    collection: &Collection,
+    change: &Write,
+    range: Range<usize>,
+) -> Result<(Batch, Option<PointId>)> {
     let ids = &ids(change)[range.clone()];
     let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
     let held = read::get(shared, collection, ids, &parts)?;
+    let missing = read::missing(ids, &held.value);
     let mut records: HashMap<PointId, Record> = held.value.into_iter().map(|record| (record.id, record)).collect();
     match change {
-        Write::UpdateVectors(batch) => {
-            if let Some(id) = ids.iter().find(|id| !records.contains_key(id)) {
-                return Err(Error::not_found(format!("Not found: No point with id {id} found")));
-            }
-            replace_vectors(batch, range, &mut records);
-        }
+        Write::UpdateVectors(batch) => replace_vectors(batch, range, &mut records),
         Write::DeleteVectors { names, .. } => records.values_mut().for_each(|record| {
             record.vectors.get_or_insert_default().retain(|(name, _)| !names.contains(name));
         }),
@@ -39,7 +39,7 @@ pub(crate) fn resolve(shared: &Shared, collection: &Collection, change: &Write, 
             return Err(Error::bug("a write that is no change of vectors was to be resolved"));
         }
     }
-    Ok(batch(ids, records))
+    Ok((batch(ids, records), missing))
 }
 
 fn replace_vectors(batch: &Batch, range: Range<usize>, records: &mut HashMap<PointId, Record>) {

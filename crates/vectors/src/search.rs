@@ -12,16 +12,15 @@ use crate::api::{
 };
 use crate::collection::{Collection, View};
 use crate::read::{self, Fetcher, Place};
-use crate::segment::Segment;
+use crate::segment::{Named, Segment};
 use crate::shared::Shared;
 use crate::top::{Found, Top};
-use ramekin_ann::SearchParams;
+use ramekin_ann::{Hit, Search, SearchParams};
 use ramekin_base::limits::RESULTS_MAX;
 use ramekin_base::{Error, PointId, Result};
 use ramekin_vecmath::{Metric, normalise};
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::Arc;
 
 /// Rank score (larger is better) to what users of the metric expect, and back: both are their own inverse.
 fn outward(metric: Metric, score: f32) -> f32 {
@@ -60,43 +59,21 @@ fn query_from(
     let mut top = Top::new(wanted, threshold, excluded);
     let mut profile = Profile { reserved_bytes: memory.bytes(), ..Profile::default() };
     let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
-    let scan = query.exact || small < config.full_scan_threshold_kib * 1024;
-    let mut rows: HashMap<PointId, Place> = HashMap::new();
+    let params = SearchParams {
+        ef: query.ef,
+        exact: query.exact || small < config.full_scan_threshold_kib * 1024,
+        rescore: query.rescore,
+        clock: Some(&*shared.options.clock),
+        ..SearchParams::default()
+    };
     let asked = wanted + usize::from(excluded.is_some());
     let mut scratch = shared.scratch()?;
-    // The largest first: what it finds is the bar for the others, which then read little.
-    let mut order: Vec<(usize, &Arc<Segment>)> = view.segments.iter().enumerate().collect();
-    order.sort_by_key(|(_, segment)| Reverse(segment.vector_bytes()));
-    for (at, segment) in order {
-        let Some((_, named)) = segment.vector(&query.using) else { continue };
-        let has_dead = segment.dead.count() > 0;
-        let alive = |ordinal: u32| !segment.dead.get(named.present.row(ordinal));
-        let params = SearchParams {
-            ef: query.ef,
-            exact: scan,
-            rescore: query.rescore,
-            clock: Some(&*shared.options.clock),
-            filter: if has_dead { Some(&alive) } else { None },
-            ..SearchParams::default()
-        };
-        let hits = named.index.search(&shared.pages, &vector, asked, &params, top.least(), &mut scratch);
-        let hits = match hits {
-            Ok(hits) => hits,
-            Err(error) => {
-                shared.put_scratch(scratch);
-                return Err(report(collection, error));
-            }
-        };
-        add(&mut profile, &scratch.profile);
-        let hits = hits.iter().filter(|hit| top.accepts(hit.score)).map(|hit| (hit.score, named.present.row(hit.row)));
-        let (scores, hit_rows): (Vec<f32>, Vec<u32>) = hits.unzip();
-        let ids = segment.ids(&shared.pages, &hit_rows)?;
-        for ((score, row), id) in scores.into_iter().zip(hit_rows).zip(ids) {
-            top.offer(score, id);
-            rows.insert(id, Place::Sealed(at, row));
-        }
-    }
+    let search = Search::begin(&shared.pages, &vector, asked, top.least(), &mut scratch);
+    let hits = segments(view, &query.using, &params, search);
+    add(&mut profile, &scratch.profile);
     shared.put_scratch(scratch);
+    let hits = hits.map_err(|error| report(collection, error))?;
+    let mut rows = identify(shared, view, &hits, &mut top)?;
     // After the segments: a point that moves while we look goes from a segment to the active part.
     // A part that is small enough to be scanned counts as indexed.
     let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
@@ -112,6 +89,47 @@ fn query_from(
     profile.stages_us.payload = (shared.options.clock.now() - started).as_micros() as u64;
     let scored = scored(view, page, records, &places, metric);
     Ok((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile))
+}
+
+/// The best of all segments: of a hit, `index` is the segment's place in the view.
+fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, mut search: Search<'a>) -> Result<Vec<Hit>> {
+    // The largest first: what it finds is the bar for the others.
+    let mut order: Vec<(usize, &Named, &Segment)> = Vec::with_capacity(view.segments.len());
+    for (at, segment) in view.segments.iter().enumerate() {
+        order.extend(segment.vector(using).map(|(_, named)| (at, named, &**segment)));
+    }
+    order.sort_by_key(|(.., segment)| Reverse(segment.vector_bytes()));
+    for (_, named, segment) in &order {
+        let alive = |ordinal: u32| !segment.dead.get(named.present.row(ordinal));
+        let filter: Option<&dyn Fn(u32) -> bool> = if segment.dead.count() > 0 { Some(&alive) } else { None };
+        search.scan(&named.index, &SearchParams { filter, ..*params })?;
+    }
+    let mut hits = Vec::new();
+    search.finish(params, &mut hits)?;
+    for hit in &mut hits {
+        let (at, named, _) = order[hit.index as usize];
+        (hit.index, hit.row) = (at as u32, named.present.row(hit.row));
+    }
+    Ok(hits)
+}
+
+/// Offers hits with their ids, and says where each id stands.
+fn identify(shared: &Shared, view: &View, hits: &[Hit], top: &mut Top) -> Result<HashMap<PointId, Place>> {
+    let mut rows = HashMap::with_capacity(hits.len());
+    for (at, segment) in view.segments.iter().enumerate() {
+        let own = || hits.iter().filter(|hit| hit.index as usize == at && top.accepts(hit.score));
+        let hit_rows: Vec<u32> = own().map(|hit| hit.row).collect();
+        let scores: Vec<f32> = own().map(|hit| hit.score).collect();
+        if hit_rows.is_empty() {
+            continue;
+        }
+        let ids = segment.ids(&shared.pages, &hit_rows)?;
+        for ((score, row), id) in scores.into_iter().zip(hit_rows).zip(ids) {
+            top.offer(score, id);
+            rows.insert(id, Place::Sealed(at, row));
+        }
+    }
+    Ok(rows)
 }
 
 /// The best first, each id once. A point that was replaced while we looked may have been found in its

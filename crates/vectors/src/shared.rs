@@ -38,6 +38,11 @@ pub(crate) struct Accounts {
     pub(crate) manifest: Account,
 }
 
+/// A write that fills a growing part waits so long for each segment that merges are behind, ...
+const PAUSE_FOR_ONE: Duration = Duration::from_millis(50);
+/// ... and no longer than this.
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+
 /// Sizes that follow from the budget.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -96,6 +101,8 @@ pub(crate) struct Shared {
     pub(crate) closing: AtomicBool,
     /// Seals run in the writer's thread: no thread in the background (the simulator, and replay).
     pub(crate) inline: AtomicBool,
+    /// When a write last waited for a seal, by [`Shared::now_ms`]; 0: never.
+    pub(crate) waited_ms: AtomicU64,
 }
 
 impl Shared {
@@ -256,13 +263,29 @@ impl Shared {
             return Err(Error::closed("the server is shutting down"));
         }
         self.wake_background();
+        self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
         self.sealed.wait_past(seen, Duration::from_millis(500));
+        self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
         let failed = self.collections().into_iter().find_map(|(_, collection)| collection.error.lock().clone());
         match failed {
             Some(error) if self.has_waiting() => {
                 Err(Error::busy(format!("what is new cannot be written out: {error}")))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Slows writes down while merges are behind: searches pay for each segment. Never stops them, however long
+    /// a merge takes.
+    pub(crate) fn pause_for(&self, debt: usize) {
+        if debt == 0 || self.inline.load(Ordering::SeqCst) {
+            return;
+        }
+        let pause = PAUSE_FOR_ONE.saturating_mul(debt as u32).min(PAUSE_MOST);
+        let until = self.options.clock.now() + pause;
+        while !self.is_closing() && self.options.clock.now() < until {
+            self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
+            self.sealed.wait_past(u64::MAX - 1, until.saturating_sub(self.options.clock.now()));
         }
     }
 

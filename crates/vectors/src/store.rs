@@ -19,6 +19,7 @@ use crate::shared::{Accounts, Limits, Shared};
 use crate::writer::{Request, Writer};
 use crate::{check, payload_write, read, residency, search};
 use parking_lot::{Mutex, RwLock};
+use ramekin_base::limits::payload_max;
 use ramekin_base::{Clock, Error, PointId, Result};
 use ramekin_disk::Disk;
 use ramekin_log::{Log, Position};
@@ -57,6 +58,9 @@ pub struct Store {
     threads: Arc<Mutex<Vec<std::thread::JoinHandle<()>>>>,
 }
 
+/// Writes count as held up for so long after one had to wait.
+const HELD_MS: u64 = 1_000;
+
 impl Accounts {
     fn new(parent: &Account, limits: Limits) -> Result<Self> {
         let growing = parent.child(
@@ -65,7 +69,7 @@ impl Accounts {
         );
         let accounts = Self {
             patches: growing.child("patches", "changed payloads of sealed points x 64"),
-            growing,
+            growing: growing.with_limit(limits.growing_bytes),
             segments: parent.child("segments", "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays"),
             seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
             merge: parent
@@ -123,6 +127,7 @@ impl Store {
             scratches: Mutex::new(Vec::new()),
             closing: AtomicBool::new(false),
             inline: AtomicBool::new(true),
+            waited_ms: AtomicU64::new(0),
             options,
         });
         for collection in &json.collections {
@@ -214,6 +219,7 @@ impl Store {
             account.set_floor(bytes)?;
             account.set_limit(bytes);
         }
+        self.shared.accounts.growing.set_limit(limits.growing_bytes);
         residency::plan(&self.shared);
         Ok(())
     }
@@ -309,17 +315,30 @@ impl Store {
     /// and only if this returns `Ok`. `memory` is what the write's data holds; it is dropped with it.
     pub fn write(&self, name: &str, mut write: Write, wait: Wait, memory: Vec<Reservation>, done: Done) -> Result<()> {
         let collection = self.shared.find(name)?;
-        check::write(&mut write, &collection.config.load())?;
+        let payload_max = payload_max(self.shared.budget.limit());
+        check::write(&mut write, &collection.config.load(), payload_max)?;
         self.shared.queue.put(Request::Write { collection, write, wait, memory, done })
     }
 
+    /// Did a write have to wait for a seal within the last second?
+    pub fn holds_writes(&self) -> bool {
+        match self.shared.waited_ms.load(Ordering::Relaxed) {
+            0 => false,
+            waited => self.shared.now_ms().saturating_sub(waited) < HELD_MS,
+        }
+    }
+
     pub fn query(&self, name: &str, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
-        search::query(&self.shared, &*self.shared.find(name)?, query)
+        let collection = self.shared.find(name)?;
+        check::parts(&query.parts, &collection.config.load())?;
+        search::query(&self.shared, &collection, query)
     }
 
     /// Points by id, in the order asked; what is not there is left out.
     pub fn get(&self, name: &str, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
-        read::get(&self.shared, &*self.shared.find(name)?, ids, parts)
+        let collection = self.shared.find(name)?;
+        check::parts(parts, &collection.config.load())?;
+        read::get(&self.shared, &collection, ids, parts)
     }
 
     pub fn scroll(&self, name: &str, from: Option<PointId>, limit: usize, parts: &Parts) -> Result<Held<Page>> {
@@ -327,7 +346,9 @@ impl Store {
             let most = ramekin_base::limits::RESULTS_MAX;
             return Err(Error::invalid(format!("limit is {limit}; at most {most} points are allowed")));
         }
-        read::scroll(&self.shared, &*self.shared.find(name)?, from, limit, parts)
+        let collection = self.shared.find(name)?;
+        check::parts(parts, &collection.config.load())?;
+        read::scroll(&self.shared, &collection, from, limit, parts)
     }
 
     pub fn count(&self, name: &str) -> Result<u64> {

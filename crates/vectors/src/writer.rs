@@ -116,7 +116,7 @@ impl Writer {
                     Write::Payload { ids, change } => {
                         let changed = self.change_payloads(&collection, &ids, &change, sequence);
                         drop((ids, change));
-                        answer.give(sequence, changed);
+                        answer.give_unless(sequence, changed);
                     }
                     change => self.rewrite(&collection, &change, sequence, answer),
                 }
@@ -206,14 +206,16 @@ impl Writer {
             return (answer.done)(Err(error));
         }
         let ids = crate::rewrite::ids(change);
-        let mut from = 0;
+        let (mut from, mut missing) = (0, None);
         while from < ids.len() {
             let range = from..(from + REWRITE_POINTS).min(ids.len());
             from = range.end;
             let batch = crate::rewrite::resolve(&self.shared, collection, change, range);
-            let logged = batch.and_then(|batch| match batch.ids.is_empty() {
-                true => Ok(()),
-                false => {
+            let logged = batch.and_then(|(batch, absent)| {
+                missing = missing.or(absent);
+                if batch.ids.is_empty() {
+                    Ok(())
+                } else {
                     let parts = self.log_upsert(collection, &batch, sequence)?;
                     self.pending.push(Pending::Upsert {
                         collection: collection.clone(),
@@ -230,7 +232,7 @@ impl Writer {
                 return (answer.done)(Err(error));
             }
         }
-        self.pending.push(Pending::Answer { sequence, answer });
+        answer.give_unless(sequence, self.log.check_open().map(|()| missing));
     }
 
     fn meta(&mut self, op: MakeMeta) -> Result<bool> {
@@ -326,6 +328,7 @@ impl Writer {
                 self.flush();
                 collection.freeze()?;
                 self.shared.wake_background();
+                self.shared.pause_for(crate::background::merge_debt(&self.shared, collection));
                 continue;
             }
             let before = self.shared.sealed.count();
@@ -383,6 +386,17 @@ fn note(collection: &Collection, durable: &Result<()>, applied: &Result<()>) {
 }
 
 impl Answer {
+    /// The answer to a change of points that may be `missing`: who waits hears of the first that is. The others
+    /// were changed.
+    fn give_unless(self, operation: u64, changed: Result<Option<PointId>>) {
+        let missing = |id: PointId| Err(Error::not_found(format!("Not found: No point with id {id} found")));
+        let outcome = match changed {
+            Ok(Some(id)) if self.wait == Wait::Visible => missing(id),
+            changed => changed.map(|_| ()),
+        };
+        self.give(operation, outcome);
+    }
+
     pub(crate) fn give(self, operation: u64, applied: Result<()>) {
         let Self { done, wait, memory } = self;
         let visible = wait == Wait::Visible;

@@ -177,13 +177,22 @@ fn changes_of_parts_of_points() {
     store.freeze_for_tests("c").unwrap();
     while store.turn() {}
     let ids = vec![PointId::Num(7), PointId::Num(9999)];
-    write(&store, Write::Payload { ids, change: PayloadChange::Overwrite("{\"x\":1}".into()) }).unwrap();
+    // Who waits hears of the point that is missing; the other was changed.
+    let missing = write(&store, Write::Payload { ids, change: PayloadChange::Overwrite("{\"x\":1}".into()) });
+    assert_eq!(missing.unwrap_err().kind(), ramekin_base::Kind::NotFound);
     model.get_mut(&PointId::Num(7)).unwrap().1 = "{\"x\":1}".into();
     let column = Column { name: String::new(), dim: DIM, present: vec![0], data: vec![0.5; DIM] };
-    let batch = |id| Batch { ids: vec![PointId::Num(id)], columns: vec![column.clone()], payloads: Vec::new() };
-    write(&store, Write::UpdateVectors(batch(8))).unwrap();
-    model.get_mut(&PointId::Num(8)).unwrap().0 = vec![0.5; DIM];
-    assert_eq!(write(&store, Write::UpdateVectors(batch(5000))).unwrap_err().kind(), ramekin_base::Kind::NotFound);
+    let batch = |ids: &[u64]| {
+        let present = (0..ids.len() as u32).collect();
+        let column = Column { present, data: vec![0.5; ids.len() * DIM], ..column.clone() };
+        Batch { ids: ids.iter().copied().map(PointId::Num).collect(), columns: vec![column], payloads: Vec::new() }
+    };
+    write(&store, Write::UpdateVectors(batch(&[8]))).unwrap();
+    let missing = write(&store, Write::UpdateVectors(batch(&[5000, 9])));
+    assert_eq!(missing.unwrap_err().kind(), ramekin_base::Kind::NotFound);
+    for id in [8, 9] {
+        model.get_mut(&PointId::Num(id)).unwrap().0 = vec![0.5; DIM];
+    }
     same(&model, &store);
 }
 

@@ -43,7 +43,7 @@ pub fn open(megabytes: u64, keys: Keys) -> House {
     let host = Host {
         store: store.clone(),
         budget: budget.clone(),
-        run: Arc::new(move |job| jobs.try_send(job).map_err(|_| Error::busy("the pool is full"))),
+        run: Arc::new(move |_, job| jobs.try_send(job).map_err(|_| Error::busy("the pool is full"))),
         set_budget: Arc::new(move |bytes, _, _| {
             of_door.set_limit(bytes);
             Ok(true)
