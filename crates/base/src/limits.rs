@@ -13,7 +13,7 @@ macro_rules! limits {
 
 limits! {
     /// Smallest budget that a server starts with, bytes.
-    BUDGET_MIN: u64 = 20 << 20;
+    BUDGET_MIN: u64 = 22 << 20;
     /// A page of a page file, bytes.
     PAGE: usize = 4096;
     /// Largest request body whatever the budget, bytes.

@@ -6,9 +6,9 @@ use crate::wire::room::Room;
 use ramekin_base::Result;
 use ramekin_vectors::{AliasAction, CollectionConfig, Write};
 
-pub use crate::call::Options;
 pub use crate::collection_body::Change;
 pub use crate::memory::Wish;
+pub use crate::options::Options;
 pub use crate::search::Search;
 pub use crate::selection::{Retrieve, Scroll};
 pub use crate::wire::json::Reader;

@@ -11,12 +11,13 @@
 
 use crate::admission::Admission;
 use crate::answer::{Answer, Text};
-use crate::call::{Call, Options};
+use crate::call::Call;
 use crate::counters::Counters;
 use crate::errors::{Outcome, Refusal};
 use crate::host::Host;
 use crate::keys::Keys;
 use crate::limits;
+use crate::options::Options;
 use crate::pace::Pace;
 use crate::routes::{self, Route};
 use axum::Router;

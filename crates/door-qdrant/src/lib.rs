@@ -29,6 +29,7 @@ mod host;
 mod keys;
 pub mod limits;
 mod memory;
+mod options;
 mod pace;
 mod points;
 mod query;

@@ -40,6 +40,24 @@ const PATIENCE: (u32, Duration) = (100, Duration::from_millis(2));
 #[derive(Clone)]
 pub struct Pages {
     pub(crate) cache: Arc<Cache>,
+    trip: Option<Arc<TripTally>>,
+}
+
+/// What some fetches took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Trip {
+    /// Pages that were in memory.
+    pub hits: u64,
+    /// Reads of the disk, and the pages that they brought.
+    pub reads: u64,
+    pub read_pages: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct TripTally {
+    pub(crate) hits: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) read_pages: AtomicU64,
 }
 
 /// What the cache did and holds.
@@ -99,7 +117,7 @@ impl Pages {
         });
         budget.add_yielder(YieldOrder::Pages, Arc::new(PageYield(Arc::downgrade(&cache))));
         budget.add_yielder(YieldOrder::Residency, Arc::new(SectionYield(Arc::downgrade(&cache))));
-        Ok(Pages { cache })
+        Ok(Pages { cache, trip: None })
     }
 
     pub fn disk(&self) -> &Arc<dyn Disk> {
@@ -118,7 +136,19 @@ impl Pages {
 
     /// Begins to name pages that are wanted together.
     pub fn fetch(&self) -> Fetch<'_> {
-        Fetch::new(&self.cache)
+        Fetch::new(&self.cache, self.trip.as_deref())
+    }
+
+    /// The same cache; what is fetched through this handle is counted, see [`Pages::trip`].
+    pub fn counted(&self) -> Pages {
+        Pages { cache: self.cache.clone(), trip: Some(Arc::default()) }
+    }
+
+    /// What was fetched through a handle that counts.
+    pub fn trip(&self) -> Trip {
+        let Some(trip) = &self.trip else { return Trip::default() };
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Trip { hits: count(&trip.hits), reads: count(&trip.reads), read_pages: count(&trip.read_pages) }
     }
 
     pub fn stats(&self) -> CacheStats {
@@ -178,9 +208,9 @@ impl Cache {
 
     /// Repeats `attempt` while it fails as busy, one thread after the other, for a limited time.
     /// `attempt` holds nothing when it has failed.
-    pub(crate) fn patiently(&self, mut attempt: impl FnMut() -> Result<()>) -> Result<()> {
+    pub(crate) fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let mut outcome = attempt();
-        let busy = |outcome: &Result<()>| outcome.as_ref().is_err_and(|error| error.kind() == Kind::Busy);
+        let busy = |outcome: &Result<T>| outcome.as_ref().is_err_and(|error| error.kind() == Kind::Busy);
         if !busy(&outcome) {
             return outcome;
         }

@@ -9,7 +9,7 @@
 //! Own claims are read and published before a thread waits for another one's, so no two fetches can
 //! wait for each other. A fetch that finds no room lets everything go before it waits.
 
-use crate::cache::Cache;
+use crate::cache::{Cache, Trip, TripTally};
 use crate::fill::Claim;
 use crate::word::Pin;
 use crate::{Resident, Section};
@@ -23,6 +23,7 @@ const RUN: usize = 16;
 /// Pages that are being named.
 pub struct Fetch<'a> {
     cache: &'a Cache,
+    trip: Option<&'a TripTally>,
     parts: Vec<Part>,
     spans: Vec<Span<'a>>,
     guards: Vec<Resident<'a>>,
@@ -48,14 +49,15 @@ struct Span<'a> {
 /// The bytes that were wanted; they stay in memory until this is dropped.
 pub struct Pinned<'a> {
     cache: &'a Cache,
+    trip: Option<&'a TripTally>,
     parts: Vec<Part>,
     spans: Vec<Span<'a>>,
     guards: Vec<Resident<'a>>,
 }
 
 impl<'a> Fetch<'a> {
-    pub(crate) fn new(cache: &'a Cache) -> Self {
-        Self { cache, parts: Vec::with_capacity(16), spans: Vec::with_capacity(16), guards: Vec::new() }
+    pub(crate) fn new(cache: &'a Cache, trip: Option<&'a TripTally>) -> Self {
+        Self { cache, trip, parts: Vec::with_capacity(16), spans: Vec::with_capacity(16), guards: Vec::new() }
     }
 
     /// Names `len` bytes at `at` of a section. They will be contiguous in memory.
@@ -99,13 +101,18 @@ impl<'a> Fetch<'a> {
             }
             melts
         });
-        self.cache.patiently(|| pin_all(self.cache, &self.spans))?;
-        Ok(Pinned { cache: self.cache, parts: self.parts, spans: self.spans, guards: self.guards })
+        let took = self.cache.patiently(|| pin_all(self.cache, &self.spans))?;
+        if let Some(trip) = self.trip {
+            trip.hits.fetch_add(took.hits, Ordering::Relaxed);
+            trip.reads.fetch_add(took.reads, Ordering::Relaxed);
+            trip.read_pages.fetch_add(took.read_pages, Ordering::Relaxed);
+        }
+        Ok(Pinned { cache: self.cache, trip: self.trip, parts: self.parts, spans: self.spans, guards: self.guards })
     }
 }
 
 /// Pins every page of the spans, or none.
-fn pin_all(cache: &Cache, spans: &[Span<'_>]) -> Result<()> {
+fn pin_all(cache: &Cache, spans: &[Span<'_>]) -> Result<Trip> {
     let (mut claims, mut waits) = (Vec::new(), Vec::new());
     let (mut pages, mut full) = (0, false);
     for span in spans {
@@ -125,8 +132,9 @@ fn pin_all(cache: &Cache, spans: &[Span<'_>]) -> Result<()> {
         }
     }
     let misses = claims.len() + waits.len();
-    let outcome = if full { Err(too_many_pins()) } else { bring_in(cache, &mut claims, &mut waits) };
-    if outcome.is_err() {
+    let mut trip = Trip::default();
+    let outcome = if full { Err(too_many_pins()) } else { bring_in(cache, &mut claims, &mut waits, &mut trip) };
+    if let Err(error) = outcome {
         let not_ours = |page: u32, list: &[Claim<'_>]| list.binary_search_by_key(&page, |claim| claim.page).is_ok();
         // Pages that were claimed but not read are let go; the others that are neither claimed nor
         // waited for are pinned.
@@ -139,13 +147,14 @@ fn pin_all(cache: &Cache, spans: &[Span<'_>]) -> Result<()> {
             claims.iter().for_each(|claim| cache.space.word(claim.page).clear());
             cache.gate.notify();
         }
-        return outcome;
+        return Err(error);
     }
-    cache.tally.hits.fetch_add(pages as u64 - misses as u64, Ordering::Relaxed);
+    trip.hits = pages as u64 - misses as u64;
+    cache.tally.hits.fetch_add(trip.hits, Ordering::Relaxed);
     if misses > 0 {
         cache.tally.misses.fetch_add(misses as u64, Ordering::Relaxed);
     }
-    Ok(())
+    Ok(trip)
 }
 
 enum Outcome {
@@ -168,10 +177,11 @@ fn pin_or_claim(cache: &Cache, page: u32, heat: u16) -> Outcome {
 
 /// Reads what was claimed and waits for the rest. After an error nothing of `claims` is claimed any
 /// more, and nothing of `claims` and `waits` is pinned.
-fn bring_in<'a>(cache: &Cache, claims: &mut Vec<Claim<'a>>, waits: &mut Vec<Claim<'a>>) -> Result<()> {
+fn bring_in<'a>(cache: &Cache, claims: &mut Vec<Claim<'a>>, waits: &mut Vec<Claim<'a>>, trip: &mut Trip) -> Result<()> {
     loop {
         if !claims.is_empty() {
-            read_claims(cache, claims)?;
+            trip.reads += read_claims(cache, claims)? as u64;
+            trip.read_pages += claims.len() as u64;
             claims.clear();
         }
         let Some(first) = waits.first() else { return Ok(()) };
@@ -198,16 +208,16 @@ fn bring_in<'a>(cache: &Cache, claims: &mut Vec<Claim<'a>>, waits: &mut Vec<Clai
     }
 }
 
-fn read_claims(cache: &Cache, claims: &[Claim<'_>]) -> Result<()> {
+/// Returns how many reads it took.
+fn read_claims(cache: &Cache, claims: &[Claim<'_>]) -> Result<usize> {
     if let Err(error) = cache.take_cached(claims.len()) {
         claims.iter().for_each(|claim| cache.space.word(claim.page).clear());
         cache.gate.notify();
         return Err(error);
     }
-    if let Err(error) = cache.fill(claims, RUN) {
+    let reads = cache.fill(claims, RUN).inspect_err(|_| {
         cache.purse.lock().give_cached(claims.len());
-        return Err(error);
-    }
+    })?;
     let mut ring = cache.ring.lock();
     for claim in claims {
         cache.space.word(claim.page).publish_cached(claim.heat, 1);
@@ -215,7 +225,7 @@ fn read_claims(cache: &Cache, claims: &[Claim<'_>]) -> Result<()> {
     }
     drop(ring);
     cache.gate.notify();
-    Ok(())
+    Ok(reads)
 }
 
 fn too_many_pins() -> Error {
@@ -238,7 +248,7 @@ impl<'a> Pinned<'a> {
         let (mut parts, mut guards) = (std::mem::take(&mut self.parts), std::mem::take(&mut self.guards));
         parts.clear();
         guards.clear();
-        Fetch { cache: self.cache, parts, spans: std::mem::take(&mut self.spans), guards }
+        Fetch { cache: self.cache, trip: self.trip, parts, spans: std::mem::take(&mut self.spans), guards }
     }
 
     fn unpin(&mut self) {

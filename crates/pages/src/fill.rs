@@ -19,9 +19,10 @@ pub(crate) struct Claim<'a> {
 
 impl Cache {
     /// Reads the pages, neighbours in runs of at most `run` pages. After an error all of them are out
-    /// of memory again; paying for them stays the caller's affair. `claims` is sorted by page.
-    pub(crate) fn fill(&self, claims: &[Claim<'_>], run: usize) -> Result<()> {
-        let filled = self.read(claims, run).and_then(|()| self.check(claims));
+    /// of memory again; paying for them stays the caller's affair. `claims` is sorted by page. Returns how many reads it
+    /// took.
+    pub(crate) fn fill(&self, claims: &[Claim<'_>], run: usize) -> Result<usize> {
+        let filled = self.read(claims, run).and_then(|reads| self.check(claims).map(|()| reads));
         if filled.is_err() {
             let pages: Vec<u32> = claims.iter().map(|claim| claim.page).collect();
             self.space.discard(&pages);
@@ -30,7 +31,7 @@ impl Cache {
         filled
     }
 
-    fn read(&self, claims: &[Claim<'_>], run: usize) -> Result<()> {
+    fn read(&self, claims: &[Claim<'_>], run: usize) -> Result<usize> {
         let neighbours = |a: &Claim<'_>, b: &Claim<'_>| a.page + 1 == b.page && std::ptr::eq(a.file, b.file);
         let mut ops: Vec<ReadOp<'_>> = Vec::with_capacity(claims.len().min(64));
         for run in claims.chunk_by(neighbours).flat_map(|near| near.chunks(run)) {
@@ -41,7 +42,8 @@ impl Cache {
             let buf = unsafe { std::slice::from_raw_parts_mut(self.space.address(first.page), run.len() * PAGE) };
             ops.push(ReadOp { file: first.file.disk_file(), at, buf });
         }
-        self.disk.read(&mut ops)
+        self.disk.read(&mut ops)?;
+        Ok(ops.len())
     }
 
     fn check(&self, claims: &[Claim<'_>]) -> Result<()> {

@@ -37,7 +37,7 @@ mod stream;
 mod word;
 mod writer;
 
-pub use cache::{CacheStats, Pages};
+pub use cache::{CacheStats, Pages, Trip};
 pub use fetch::{Fetch, Pinned, Want};
 pub use file::PageFile;
 pub use priority::Priority;

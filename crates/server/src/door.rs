@@ -9,7 +9,7 @@
 use crate::VERSION;
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
-use ramekin_base::{Clock, Error, Result};
+use ramekin_base::{Clock, Error, Kind, Result, Size};
 use ramekin_door_qdrant::{Host, Keys};
 use ramekin_node::Node;
 use std::future::Future;
@@ -51,8 +51,20 @@ pub fn open(
         account: node.budget().root().child("door", "").child("http", "connections x buffers + bodies + answers"),
     };
     let keys = Keys { full: settings.api_key.clone(), read_only: settings.read_only_api_key.clone() };
-    let door = ramekin_door_qdrant::router(host, keys).map_err(Failure::of_data)?;
+    let budget = node.budget().limit();
+    let door = ramekin_door_qdrant::router(host, keys).map_err(|error| Failure::of_data(too_small(error, budget)))?;
     let listener =
         tokio::net::TcpListener::from_std(listener).map_err(|error| Failure::new(Exit::Address, Error::from(error)))?;
-    Ok(Box::pin(ramekin_door_qdrant::serve(listener, tls, door, stop)))
+    Ok(Box::pin(async move {
+        let served = ramekin_door_qdrant::serve(listener, tls, door, stop).await;
+        served.map_err(|error| too_small(error, budget))
+    }))
+}
+
+/// What the door needs at its start is needed for good: no waiting helps.
+fn too_small(error: Error, budget: u64) -> Error {
+    match error.kind() {
+        Kind::Busy => Error::no_memory(format!("a budget of {} is too small for the door: {error}", Size(budget))),
+        _ => error,
+    }
 }

@@ -13,7 +13,7 @@
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
 use crate::{VERSION, door, process, tls};
-use ramekin_base::{Clock, Error, Result, Size, SystemClock};
+use ramekin_base::{Clock, Error, Kind, Result, Size, SystemClock};
 use ramekin_node::{Folder, Node, NodeOptions};
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -104,7 +104,6 @@ fn listen(address: &str) -> Result<TcpListener, Failure> {
 
 /// Adds what to do about it, where the floors below cannot know.
 fn explain(error: Error, settings: &Settings) -> Error {
-    use ramekin_base::Kind;
     let data = settings.data.display();
     let next = match error.kind() {
         Kind::Corrupt => {
@@ -151,7 +150,8 @@ async fn serve(
                 Ok(Err(error)) => error,
                 _ => Error::bug("the door ended by itself"),
             };
-            return Err(Failure::new(Exit::Other, error));
+            let exit = if error.kind() == Kind::NoMemory { Exit::Budget } else { Exit::Other };
+            return Err(Failure::new(exit, error));
         }
     }
     // The door may be gone already; then there is nothing to stop.

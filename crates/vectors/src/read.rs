@@ -11,6 +11,7 @@ use crate::payload;
 use crate::shared::Shared;
 use ramekin_base::{PointId, Result};
 use ramekin_memory::Reservation;
+use ramekin_pages::Pages;
 use std::sync::Arc;
 
 /// Where a point stands: a growing part (by its place from newest) and slot, or a segment and row.
@@ -74,14 +75,16 @@ pub(crate) fn missing(ids: &[PointId], found: &[Record]) -> Option<PointId> {
 
 pub(crate) struct Fetcher<'a> {
     shared: &'a Shared,
+    pages: &'a Pages,
     view: &'a View,
     parts: &'a Parts,
     pub(crate) memory: Reservation,
 }
 
 impl<'a> Fetcher<'a> {
-    pub(crate) fn new(shared: &'a Shared, view: &'a View, parts: &'a Parts) -> Result<Self> {
-        Ok(Self { shared, view, parts, memory: shared.accounts.queries.try_reserve(0)? })
+    /// `pages` are the store's, or a handle that counts.
+    pub(crate) fn new(shared: &'a Shared, pages: &'a Pages, view: &'a View, parts: &'a Parts) -> Result<Self> {
+        Ok(Self { shared, pages, view, parts, memory: shared.accounts.queries.try_reserve(0)? })
     }
 
     /// The records of places, in their order.
@@ -124,7 +127,7 @@ impl<'a> Fetcher<'a> {
                 if rows.is_empty() {
                     continue;
                 }
-                for (at, text) in at.into_iter().zip(segment.payloads(&self.shared.pages, &log, &rows)?) {
+                for (at, text) in at.into_iter().zip(segment.payloads(self.pages, &log, &rows)?) {
                     self.memory.grow(text.len() as u64)?;
                     records[at].payload = payload::select(text, &self.parts.payload)?;
                 }
@@ -158,7 +161,7 @@ impl<'a> Fetcher<'a> {
                     }
                     self.memory.grow(ordinals.len() as u64 * meta.dim as u64 * 8)?;
                     let mut vectors = Vec::with_capacity(ordinals.len() * meta.dim);
-                    named.index.vectors(&self.shared.pages, &ordinals, &mut vectors)?;
+                    named.index.vectors(self.pages, &ordinals, &mut vectors)?;
                     for (at, vector) in at.into_iter().zip(vectors.chunks_exact(meta.dim)) {
                         records[at].vectors.get_or_insert_default().push((meta.name.clone(), vector.to_vec()));
                     }
@@ -198,7 +201,7 @@ pub(crate) fn get(
 }
 
 fn get_from(shared: &Shared, view: &View, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
-    let mut fetcher = Fetcher::new(shared, view, parts)?;
+    let mut fetcher = Fetcher::new(shared, &shared.pages, view, parts)?;
     fetcher.memory.grow(ids.len() as u64 * 128)?;
     let places = places(shared, view, ids)?;
     let wanted: Vec<_> = ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
@@ -218,7 +221,7 @@ pub(crate) fn scroll(
 }
 
 fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize, parts: &Parts) -> Result<Held<Page>> {
-    let mut fetcher = Fetcher::new(shared, view, parts)?;
+    let mut fetcher = Fetcher::new(shared, &shared.pages, view, parts)?;
     fetcher.memory.grow((limit as u64 + 65) * 64 * (1 + view.segments.len() as u64))?;
     let mut found: Vec<(PointId, Place)> = Vec::new();
     // Segments first: a point that moves while we look goes from a segment to the active part.

@@ -16,8 +16,9 @@ use crate::segment::{Named, Segment};
 use crate::shared::Shared;
 use crate::top::{Found, Top};
 use ramekin_ann::{Hit, Search, SearchParams};
-use ramekin_base::limits::RESULTS_MAX;
+use ramekin_base::limits::{PAGE, RESULTS_MAX};
 use ramekin_base::{Error, PointId, Result};
+use ramekin_pages::Pages;
 use ramekin_vecmath::{Metric, normalise};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -68,12 +69,13 @@ fn query_from(
     };
     let asked = wanted + usize::from(excluded.is_some());
     let mut scratch = shared.scratch()?;
-    let search = Search::begin(&shared.pages, &vector, asked, top.least(), &mut scratch);
+    let pages = shared.pages.counted();
+    let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
     let hits = segments(view, &query.using, &params, search);
     add(&mut profile, &scratch.profile);
     shared.put_scratch(scratch);
     let hits = hits.map_err(|error| report(collection, error))?;
-    let mut rows = identify(shared, view, &hits, &mut top)?;
+    let mut rows = identify(&pages, view, &hits, &mut top)?;
     // After the segments: a point that moves while we look goes from a segment to the active part.
     // A part that is small enough to be scanned counts as indexed.
     let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
@@ -83,10 +85,13 @@ fn query_from(
     let found = settle(view, top, &mut rows);
     let page: Vec<Found> = found.into_iter().skip(query.offset).take(query.limit).collect();
     let started = shared.options.clock.now();
-    let mut fetcher = Fetcher::new(shared, view, &query.parts)?;
+    let mut fetcher = Fetcher::new(shared, &pages, view, &query.parts)?;
     let places: Vec<_> = page.iter().filter_map(|found| Some((found.id, *rows.get(&found.id)?))).collect();
     let records = fetcher.records(&places)?;
     profile.stages_us.payload = (shared.options.clock.now() - started).as_micros() as u64;
+    let trip = pages.trip();
+    (profile.reads, profile.cache_hits) = (trip.reads, trip.hits);
+    profile.read_bytes = trip.read_pages * PAGE as u64;
     let scored = scored(view, page, records, &places, metric);
     Ok((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile))
 }
@@ -114,7 +119,7 @@ fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, mut sear
 }
 
 /// Offers hits with their ids, and says where each id stands.
-fn identify(shared: &Shared, view: &View, hits: &[Hit], top: &mut Top) -> Result<HashMap<PointId, Place>> {
+fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut Top) -> Result<HashMap<PointId, Place>> {
     let mut rows = HashMap::with_capacity(hits.len());
     for (at, segment) in view.segments.iter().enumerate() {
         let own = || hits.iter().filter(|hit| hit.index as usize == at && top.accepts(hit.score));
@@ -123,7 +128,7 @@ fn identify(shared: &Shared, view: &View, hits: &[Hit], top: &mut Top) -> Result
         if hit_rows.is_empty() {
             continue;
         }
-        let ids = segment.ids(&shared.pages, &hit_rows)?;
+        let ids = segment.ids(pages, &hit_rows)?;
         for ((score, row), id) in scores.into_iter().zip(hit_rows).zip(ids) {
             top.offer(score, id);
             rows.insert(id, Place::Sealed(at, row));
@@ -201,7 +206,7 @@ fn target(shared: &Shared, view: &View, query: &Query, config: &VectorConfig) ->
             let missing = || Error::not_found(format!("No point with id {id} found"));
             let place = read::places(shared, view, &[*id])?[0].ok_or_else(missing)?;
             let parts = Parts { vectors: VectorParts::Names(vec![query.using.clone()]), ..Parts::default() };
-            let record = Fetcher::new(shared, view, &parts)?.records(&[(*id, place)])?.pop();
+            let record = Fetcher::new(shared, &shared.pages, view, &parts)?.records(&[(*id, place)])?.pop();
             let vectors = record.and_then(|record| record.vectors).unwrap_or_default();
             let vector = vectors.into_iter().next().map(|(_, vector)| vector);
             let vector =
