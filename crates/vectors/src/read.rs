@@ -44,35 +44,36 @@ pub(crate) fn places(shared: &Shared, view: &View, ids: &[PointId]) -> Result<Ve
     Ok(places)
 }
 
-/// Views that a read looks at before it takes what it has.
+/// Views that a read looks at before it asks changes to wait for it.
 const LOOKS: usize = 4;
 
 /// Reads from the newest view, and again where it has become an old one meanwhile and that may tell: a point that
-/// was replaced stands in a part that the old view has not, and what a part needs of the log may be gone.
+/// was replaced stands in a part that the old view has not, and what a part needs of the log may be gone. A read that
+/// is always too slow keeps changes out for its last look.
 pub(crate) fn on_view<T>(collection: &Collection, look: impl Fn(&View) -> Result<T>) -> Result<T> {
     let deaths = |view: &View| {
         let growing: u64 = view.growing().map(|part| part.read().dead() as u64).sum();
         growing + view.segments.iter().map(|segment| segment.dead.count()).sum::<u64>()
     };
-    let mut looks = 1;
-    loop {
+    for _ in 0..LOOKS {
         let view = collection.view.load_full();
         let before = deaths(&view);
         let found = look(&view);
         let is_current = Arc::ptr_eq(&view, &collection.view.load_full());
-        if is_current || looks == LOOKS || (found.is_ok() && deaths(&view) == before) {
+        if is_current || (found.is_ok() && deaths(&view) == before) {
             return found;
         }
-        looks += 1;
     }
+    let _change = collection.change.lock();
+    look(&collection.view.load_full())
 }
 
-/// Reads points part by part; memory for what comes back is reserved as it grows.
 /// The first of some ids that is not among the records that were found.
 pub(crate) fn missing(ids: &[PointId], found: &[Record]) -> Option<PointId> {
     ids.iter().copied().find(|id| !found.iter().any(|record| record.id == *id))
 }
 
+/// Reads points part by part; memory for what comes back is reserved as it grows.
 pub(crate) struct Fetcher<'a> {
     shared: &'a Shared,
     pages: &'a Pages,
