@@ -58,9 +58,13 @@ pub(crate) fn on_view<T>(collection: &Collection, look: impl Fn(&View) -> Result
     for _ in 0..LOOKS {
         let view = collection.view.load_full();
         let before = deaths(&view);
+        let is_current = || Arc::ptr_eq(&view, &collection.view.load_full());
+        // A death that is counted already may have come with a newer view, and then it would not tell.
+        if !is_current() {
+            continue;
+        }
         let found = look(&view);
-        let is_current = Arc::ptr_eq(&view, &collection.view.load_full());
-        if is_current || (found.is_ok() && deaths(&view) == before) {
+        if is_current() || (found.is_ok() && deaths(&view) == before) {
             return found;
         }
     }
