@@ -66,11 +66,7 @@ pub(crate) fn encode_meta(out: &mut Vec<u8>, sequence: u64, op: &MetaOp) -> Resu
 }
 
 pub(crate) fn encode_delete(out: &mut Vec<u8>, sequence: u64, collection: CollectionNumber, ids: &[PointId]) {
-    out.push(DELETE);
-    put_u64(out, sequence);
-    put_u64(out, collection);
-    put_u32(out, ids.len() as u32);
-    ids.iter().for_each(|id| out.extend_from_slice(&id.to_key()));
+    put_head(out, DELETE, sequence, collection, ids.iter());
 }
 
 /// Encodes new payloads. Returns where each text starts in the record.
@@ -81,18 +77,8 @@ pub(crate) fn encode_payloads(
     points: &[(PointId, Box<str>)],
 ) -> Vec<u32> {
     let start = out.len();
-    out.push(PAYLOADS);
-    put_u64(out, sequence);
-    put_u64(out, collection);
-    put_u32(out, points.len() as u32);
-    points.iter().for_each(|(id, _)| out.extend_from_slice(&id.to_key()));
-    let text = |(_, text): &(PointId, Box<str>)| {
-        put_u32(out, text.len() as u32);
-        let at = (out.len() - start) as u32;
-        out.extend_from_slice(text.as_bytes());
-        at
-    };
-    points.iter().map(text).collect()
+    put_head(out, PAYLOADS, sequence, collection, points.iter().map(|(id, _)| id));
+    points.iter().map(|(_, text)| put_text(out, start, text)).collect()
 }
 
 /// Encodes the points `range` of a batch. Returns where each payload's text starts in the record.
@@ -104,11 +90,7 @@ pub(crate) fn encode_upsert(
     range: std::ops::Range<usize>,
 ) -> Vec<u32> {
     let start = out.len();
-    out.push(UPSERT);
-    put_u64(out, sequence);
-    put_u64(out, collection);
-    put_u32(out, range.len() as u32);
-    batch.ids[range.clone()].iter().for_each(|id| out.extend_from_slice(&id.to_key()));
+    put_head(out, UPSERT, sequence, collection, batch.ids[range.clone()].iter());
     put_u32(out, batch.columns.len() as u32);
     for column in &batch.columns {
         let first = column.present.partition_point(|point| (*point as usize) < range.start);
@@ -121,13 +103,28 @@ pub(crate) fn encode_upsert(
     }
     let payloads = if batch.payloads.is_empty() { &[] } else { &batch.payloads[range] };
     put_u32(out, payloads.len() as u32);
-    let mut at = Vec::with_capacity(payloads.len());
-    for payload in payloads {
-        put_u32(out, payload.len() as u32);
-        at.push((out.len() - start) as u32);
-        out.extend_from_slice(payload.as_bytes());
-    }
-    at
+    payloads.iter().map(|text| put_text(out, start, text)).collect()
+}
+
+/// What a record about points begins with.
+fn put_head<'a>(
+    out: &mut Vec<u8>,
+    kind: u8,
+    sequence: u64,
+    collection: CollectionNumber,
+    ids: impl ExactSizeIterator<Item = &'a PointId>,
+) {
+    out.push(kind);
+    put_u64(out, sequence);
+    put_u64(out, collection);
+    put_u32(out, ids.len() as u32);
+    ids.for_each(|id| out.extend_from_slice(&id.to_key()));
+}
+
+/// Adds a text after its length. Returns where it starts in the record that began at `start`.
+fn put_text(out: &mut Vec<u8>, start: usize, text: &str) -> u32 {
+    put_bytes(out, text.as_bytes());
+    (out.len() - start - text.len()) as u32
 }
 
 fn decode_ids(reader: &mut Reader<'_>) -> Result<Vec<PointId>> {
