@@ -10,9 +10,9 @@
 use crate::index::{FETCH_BYTES, floats};
 use crate::scan::prefetch;
 use crate::scratch::{Candidate, Scratch};
-use crate::search::{Hit, Scanned};
+use crate::search::{Asked, Hit, Scanned};
 use ramekin_base::Result;
-use ramekin_pages::{Fetch, Pages, Want};
+use ramekin_pages::{Fetch, Want};
 use ramekin_vecmath::score;
 
 /// Originals that are asked for ahead of the one that is scored.
@@ -36,18 +36,9 @@ pub(crate) fn raise_bar(scratch: &mut Scratch, which: u32) -> f32 {
     certain
 }
 
-/// What was scanned, and for whom.
-pub(crate) struct Rescore<'a> {
-    pub(crate) pages: &'a Pages,
-    pub(crate) query: &'a [f32],
-    pub(crate) square: f32,
-    pub(crate) k: usize,
-    pub(crate) threshold: Option<f32>,
-    pub(crate) scanned: &'a [Scanned<'a>],
-}
-
-impl Rescore<'_> {
-    pub(crate) fn run(&self, rescore: bool, scratch: &mut Scratch, hits: &mut Vec<Hit>) -> Result<()> {
+impl Asked<'_> {
+    /// The best of all candidates in `scratch`, best first, added to `hits`.
+    pub(crate) fn rescored(&self, rescore: bool, scratch: &mut Scratch, hits: &mut Vec<Hit>) -> Result<()> {
         let Some(first) = self.scanned.first() else { return Ok(()) };
         let mut chosen = std::mem::take(&mut scratch.chosen);
         chosen.sort_unstable_by(|a, b| b.cmp(a));
@@ -95,8 +86,7 @@ impl Rescore<'_> {
             let alike = self.scanned.iter().filter(|scanned| scanned.wide == wide);
             alike.map(|scanned| scanned.kept).max().unwrap_or(0)
         };
-        let floor =
-            self.threshold.map_or(f32::NEG_INFINITY, |threshold| self.scanned[0].index.rank(threshold, self.square));
+        let floor = self.floor(self.scanned[0].index);
         let likely_narrow = self.k + self.k / 2 + 6;
         let (wide_kept, narrow_kept) = (kept(true), kept(false));
         let (mut wide, mut narrow, mut likely) = (0, 0, 0);

@@ -96,18 +96,29 @@ pub(crate) struct Means<'a, 'p> {
 /// A search over several indexes: each is scanned by itself, then the best of all are rescored together, so that all
 /// reads of a round are one batch, and what one index found is the bar for the next.
 pub struct Search<'a> {
-    pages: &'a Pages,
-    query: &'a [f32],
-    /// Squared length of the query.
-    square: f32,
-    k: usize,
-    threshold: Option<f32>,
+    asked: Asked<'a>,
     scratch: &'a mut Scratch,
-    scanned: Vec<Scanned<'a>>,
-    /// Of an exact search: the best of the indexes so far.
+    /// Of an exact search: the best of the indexes so far, and how many they are.
     exact: Vec<Hit>,
-    /// Indexes so far.
-    count: u32,
+    exact_count: u32,
+}
+
+/// What is searched for, and in what: the part of a search that rescoring only reads.
+pub(crate) struct Asked<'a> {
+    pub(crate) pages: &'a Pages,
+    pub(crate) query: &'a [f32],
+    /// Squared length of the query.
+    pub(crate) square: f32,
+    pub(crate) k: usize,
+    threshold: Option<f32>,
+    pub(crate) scanned: Vec<Scanned<'a>>,
+}
+
+impl Asked<'_> {
+    /// Rank scores at or below this are not wanted.
+    pub(crate) fn floor(&self, index: &Index) -> f32 {
+        self.threshold.map_or(f32::NEG_INFINITY, |threshold| index.rank(threshold, self.square))
+    }
 }
 
 /// An index that was scanned, with what rescoring needs of it.
@@ -132,59 +143,50 @@ impl<'a> Search<'a> {
         scratch.profile = Profile::default();
         scratch.chosen.clear();
         scratch.exact.begin(k);
-        Self {
-            pages,
-            query,
-            square: dot(query, query),
-            k,
-            threshold,
-            scratch,
-            scanned: Vec::new(),
-            exact: Vec::new(),
-            count: 0,
-        }
+        let asked = Asked { pages, query, square: dot(query, query), k, threshold, scanned: Vec::new() };
+        Self { asked, scratch, exact: Vec::new(), exact_count: 0 }
     }
 
     /// Takes the candidates of an index. All indexes of a search have one metric; the largest first is best.
     pub fn scan(&mut self, index: &'a Index, params: &SearchParams<'_>) -> Result<()> {
-        index.check_query(self.query)?;
-        if self.k == 0 {
+        let Self { asked, scratch, .. } = self;
+        index.check_query(asked.query)?;
+        if asked.k == 0 {
             return Ok(());
         }
         if params.exact {
             return self.scan_exactly(index, params);
         }
-        let scratch = &mut *self.scratch;
-        let mut means = index.means(self.pages, self.query, self.k, params, self.square);
-        means.floor = self.threshold.map_or(f32::NEG_INFINITY, |threshold| index.rank(threshold, self.square));
-        if let Some(last) = self.scanned.len().checked_sub(1) {
+        let mut means = index.means(asked, params);
+        if let Some(last) = asked.scanned.len().checked_sub(1) {
             means.floor = means.floor.max(rescore::raise_bar(scratch, last as u32));
         }
         let shape = &index.shape;
-        let candidates = means.kept().max(self.k) + scratch.chosen.len();
+        let candidates = means.kept().max(asked.k) + scratch.chosen.len();
         scratch.fit(shape.dim, shape.lists, shape.lists, candidates)?;
         let mut watch = Watch::start(params.clock);
         means.coarse(means.setting.probes.min(shape.lists), scratch)?;
         scratch.profile.coarse_us += watch.lap();
         scan::scan(&means, scratch)?;
         scratch.profile.scan_us += watch.lap();
-        let which = self.scanned.len() as u32;
+        let which = asked.scanned.len() as u32;
         let (kept, wide) = (means.kept(), means.wide.is_some() || shape.metric == Metric::Manhattan);
         let Means { vectors, rows, .. } = means;
-        self.scanned.push(Scanned { index, vectors, rows, wide, kept });
+        asked.scanned.push(Scanned { index, vectors, rows, wide, kept });
         rescore::gather(scratch, which);
         Ok(())
     }
 
     fn scan_exactly(&mut self, index: &Index, params: &SearchParams<'_>) -> Result<()> {
-        let last = self.exact.get(self.k - 1).map(|hit| hit.score);
-        let bar = last.into_iter().chain(self.threshold).reduce(f32::max);
+        let Asked { pages, query, k, threshold, .. } = self.asked;
+        let last = self.exact.get(k - 1).map(|hit| hit.score);
+        let bar = last.into_iter().chain(threshold).reduce(f32::max);
         let from = self.exact.len();
-        exact::search(index, self.pages, self.query, self.k, params, bar, self.scratch, &mut self.exact)?;
-        self.exact[from..].iter_mut().for_each(|hit| hit.index = self.count);
-        self.count += 1;
+        exact::search(index, pages, query, k, params, bar, self.scratch, &mut self.exact)?;
+        self.exact[from..].iter_mut().for_each(|hit| hit.index = self.exact_count);
+        self.exact_count += 1;
         self.exact.sort_by(|a, b| b.score.total_cmp(&a.score));
-        self.exact.truncate(self.k);
+        self.exact.truncate(k);
         Ok(())
     }
 
@@ -193,17 +195,9 @@ impl<'a> Search<'a> {
         hits.clear();
         hits.extend_from_slice(&self.exact);
         let mut watch = Watch::start(params.clock);
-        rescore::Rescore {
-            pages: self.pages,
-            query: self.query,
-            square: self.square,
-            k: self.k,
-            threshold: self.threshold,
-            scanned: &self.scanned,
-        }
-        .run(params.rescore, self.scratch, hits)?;
+        self.asked.rescored(params.rescore, self.scratch, hits)?;
         self.scratch.profile.rescore_us += watch.lap();
-        if let Some(threshold) = self.threshold {
+        if let Some(threshold) = self.asked.threshold {
             hits.retain(|hit| hit.score >= threshold);
         }
         Ok(())
@@ -268,15 +262,8 @@ impl Index {
         Err(Error::malformed(format!("the query has {asked} dimensions, the vectors have {own}")))
     }
 
-    fn means<'a, 'p>(
-        &'a self,
-        pages: &'a Pages,
-        query: &'a [f32],
-        k: usize,
-        params: &'p SearchParams<'p>,
-        square: f32,
-    ) -> Means<'a, 'p> {
-        let k = k.min(self.shape.rows);
+    fn means<'a, 'p>(&'a self, asked: &Asked<'a>, params: &'p SearchParams<'p>) -> Means<'a, 'p> {
+        let k = asked.k.min(self.shape.rows);
         let resident = |section: &'a Section| section.resident();
         // Vectors at hand cost less than the widest codes save; where they must be read, the widest save most.
         let vectors = resident(&self.vectors);
@@ -285,13 +272,13 @@ impl Index {
         let wide = if self.shape.metric == Metric::Manhattan { None } else { widest().or_else(narrower) };
         Means {
             index: self,
-            pages,
-            query,
-            square,
+            pages: asked.pages,
+            query: asked.query,
+            square: asked.square,
             k,
             params,
             setting: self.setting(k, params),
-            floor: f32::NEG_INFINITY,
+            floor: asked.floor(self),
             codes1: self.codes1.as_ref().and_then(resident),
             wide,
             vectors,
