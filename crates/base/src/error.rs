@@ -36,6 +36,13 @@ pub enum Kind {
     Bug,
 }
 
+impl Kind {
+    /// Memory is what is missing, for now or for good.
+    pub fn is_memory(self) -> bool {
+        matches!(self, Self::Busy | Self::NoMemory)
+    }
+}
+
 /// An error: a kind and a sentence.
 #[derive(Debug, Clone)]
 pub struct Error {

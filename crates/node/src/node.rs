@@ -222,7 +222,7 @@ impl Node {
 /// While a node opens nobody will release memory, so being short of it is final.
 fn too_small(error: Error, budget: &Budget) -> Error {
     match error.kind() {
-        Kind::Busy | Kind::NoMemory => Error::no_memory(format!(
+        kind if kind.is_memory() => Error::no_memory(format!(
             "a budget of {} is too small for the data in this folder: {error}; start with more memory",
             Size(budget.limit())
         )),

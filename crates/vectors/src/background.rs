@@ -222,7 +222,7 @@ fn build(
         let mut out = shared.pages.create(&path, account)?;
         let work = work(shared.options.build_threads.min(*threads));
         let meta = write_segment(rows, &config, &mut out, &work, *percent);
-        let is_short = meta.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Busy | Kind::NoMemory));
+        let is_short = meta.as_ref().is_err_and(|error| error.kind().is_memory());
         if !is_short || attempts.len() == 0 {
             break (path, out, meta);
         }
@@ -379,11 +379,6 @@ pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
         return manifest::commit(shared).map(|()| true);
     }
     Ok(false)
-}
-
-/// One look around by the merging thread. True: something was done.
-pub(crate) fn merge_turn(shared: &Shared) -> Result<bool> {
-    merge_one(shared)
 }
 
 /// Between two looks where there was nothing to do, and the most that failures lengthen it to: 4 s.

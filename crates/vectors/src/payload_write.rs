@@ -16,7 +16,7 @@ use crate::shared::Shared;
 use crate::writer::{Pending, RECORD_BYTES, REWRITE_POINTS, Writer};
 use crate::{background, op, payload, read};
 use ramekin_base::limits::payload_max;
-use ramekin_base::{Error, Kind, PointId, Result};
+use ramekin_base::{Error, PointId, Result};
 use ramekin_log::Position;
 use ramekin_memory::Reservation;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl Writer {
             let piece = &ids[from..(from + most).min(ids.len())];
             match changed(&self.shared, collection, piece, change) {
                 // Big payloads: fewer at a time may fit.
-                Err(error) if is_memory(&error) && piece.len() > 1 => most = piece.len() / 2,
+                Err(error) if error.kind().is_memory() && piece.len() > 1 => most = piece.len() / 2,
                 changed => {
                     let changed = changed?;
                     self.log_payloads(collection, &changed.points, sequence)?;
@@ -109,7 +109,7 @@ impl Writer {
         loop {
             let before = self.shared.sealed.count();
             match self.shared.promise_patches(points) {
-                Err(error) if is_memory(&error) => {
+                Err(error) if error.kind().is_memory() => {
                     self.flush();
                     if !self.shared.fold_largest() && !self.shared.has_waiting() {
                         return Err(error);
@@ -120,10 +120,6 @@ impl Writer {
             }
         }
     }
-}
-
-fn is_memory(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Busy | Kind::NoMemory)
 }
 
 /// The points that exist and whose payload the change makes another one.
@@ -171,7 +167,7 @@ pub(crate) fn replay(
     for (ids, texts) in ids.chunks(REWRITE_POINTS).zip(texts.chunks(REWRITE_POINTS)) {
         let mut memory = loop {
             match shared.promise_patches(ids.len()) {
-                Err(error) if is_memory(&error) => {
+                Err(error) if error.kind().is_memory() => {
                     if !shared.fold_largest() && !shared.has_waiting() {
                         return Err(error);
                     }

@@ -152,7 +152,7 @@ impl Store {
         let shared = self.shared.clone();
         threads.push(spawn("sealer", move || background::run(&shared, background::seal_turn))?);
         let shared = self.shared.clone();
-        threads.push(spawn("merger", move || background::run(&shared, background::merge_turn))?);
+        threads.push(spawn("merger", move || background::run(&shared, background::merge_one))?);
         Ok(())
     }
 
@@ -164,7 +164,7 @@ impl Store {
             writer.turn(false);
         }
         did |= background::seal_turn(&self.shared).unwrap_or(false);
-        did | background::merge_turn(&self.shared).unwrap_or(false)
+        did | background::merge_one(&self.shared).unwrap_or(false)
     }
 
     /// Only the writer's part of [`Store::turn`].
@@ -320,7 +320,7 @@ impl Store {
         self.shared.queue.put(Request::Write { collection, write, wait, memory, done })
     }
 
-    /// Did a write have to wait for a seal within the last second?
+    /// Did a write have to wait within the last second, for a seal or because merges are behind?
     pub fn holds_writes(&self) -> bool {
         match self.shared.waited_ms.load(Ordering::Relaxed) {
             0 => false,
@@ -328,16 +328,21 @@ impl Store {
         }
     }
 
-    pub fn query(&self, name: &str, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
+    /// A collection that has the parts that are asked for.
+    fn find_with(&self, name: &str, parts: &Parts) -> Result<Arc<Collection>> {
         let collection = self.shared.find(name)?;
-        check::parts(&query.parts, &collection.config.load())?;
+        check::parts(parts, &collection.config.load())?;
+        Ok(collection)
+    }
+
+    pub fn query(&self, name: &str, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
+        let collection = self.find_with(name, &query.parts)?;
         search::query(&self.shared, &collection, query)
     }
 
     /// Points by id, in the order asked; what is not there is left out.
     pub fn get(&self, name: &str, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
-        let collection = self.shared.find(name)?;
-        check::parts(parts, &collection.config.load())?;
+        let collection = self.find_with(name, parts)?;
         read::get(&self.shared, &collection, ids, parts)
     }
 
@@ -346,8 +351,7 @@ impl Store {
             let most = ramekin_base::limits::RESULTS_MAX;
             return Err(Error::invalid(format!("limit is {limit}; at most {most} points are allowed")));
         }
-        let collection = self.shared.find(name)?;
-        check::parts(parts, &collection.config.load())?;
+        let collection = self.find_with(name, parts)?;
         read::scroll(&self.shared, &collection, from, limit, parts)
     }
 

@@ -15,7 +15,7 @@ use crate::growing::{Growing, PayloadAt};
 use crate::op::{self, MetaOp};
 use crate::shared::Shared;
 use crate::store::Done;
-use ramekin_base::{Error, Kind, PointId, Result};
+use ramekin_base::{Error, PointId, Result};
 use ramekin_log::{Log, Position};
 use ramekin_memory::Reservation;
 use std::sync::Arc;
@@ -334,7 +334,7 @@ impl Writer {
             let before = self.shared.sealed.count();
             match view.active.promise(bytes) {
                 Ok(()) => return Ok(()),
-                Err(error) if matches!(error.kind(), Kind::Busy | Kind::NoMemory) => {
+                Err(error) if error.kind().is_memory() => {
                     self.flush();
                     if !self.shared.freeze_largest()? && !self.shared.has_frozen() {
                         return Err(error);
