@@ -80,7 +80,7 @@ pub fn charge() -> Charge {
 pub struct Allocator {
     /// Bytes that it holds from the kernel, and bytes that it handed out.
     pub resident: fn() -> Option<(u64, u64)>,
-    /// Gives back to the kernel what has not been used for a while.
+    /// Gives back to the kernel what has not been used for a while, of the heap and of the code.
     pub decay: fn(),
     /// Gives back to the kernel all that is not in use.
     pub purge: fn(),

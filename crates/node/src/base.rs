@@ -1,7 +1,7 @@
 //! What the process costs before it holds any data: the `base` line of the ledger.
 //!
 //! ```text
-//!   base = code + threads x (stack + kernel's own) + rings x ring + allocator
+//!   base = code + threads x (stack + kernel's own) + rings x ring + allocator + libraries
 //! ```
 //!
 //! Counts come from the process as it is built and started; the constants were measured once, on the
@@ -16,16 +16,17 @@ const THREAD_KERNEL: u64 = 28 << 10;
 const RING: u64 = 16 << 10;
 /// The allocator's arenas, thread caches and what is rounded up in them.
 const ALLOCATOR: u64 = 1 << 20;
-/// The C library, the loader and the kernel's own for a process.
-const SYSTEM: u64 = 512 << 10;
+/// The C library and the loader, where others have read them before us, and the kernel's own for a process.
+const SHARED_LIBRARIES: u64 = 512 << 10;
+/// The same where the resident set is the charge: it counts what is shared as ours.
+const RESIDENT_LIBRARIES: u64 = 9 << 18;
 
-/// Share of the mapped code that a server in use is charged for, per cent, whether the binary was in the page cache
-/// before or not: what only the start needed is given back. Kernels differ: 50 where code comes back page by page, 75
-/// where all of it comes at the first touch.
-const CODE_TOUCHED: u64 = 65;
+/// Share of the code that a server in use has mapped, per cent: 40 fresh, 55 after all kinds of requests. What only the
+/// start needed is given back, and so is what the kernel reads ahead.
+const CODE_TOUCHED: u64 = 50;
 
 /// In words, for the ledger.
-pub const BASE_FORMULA: &str = "code x 0.65 + threads x (stack + kernel) + rings x ring + allocator + system";
+pub const BASE_FORMULA: &str = "code x 0.5 + threads x (stack + kernel) + rings x ring + allocator + libraries";
 
 /// What the formula counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub struct BaseCounts {
     pub threads: u64,
     /// Threads that read from the disk, each with a ring of its own.
     pub rings: u64,
+    /// The charge is a cgroup's; else it is the resident set.
+    pub in_cgroup: bool,
 }
 
 /// The formula.
@@ -44,5 +47,5 @@ pub fn base_bytes(counts: BaseCounts) -> u64 {
         + counts.threads * (STACK_TOUCHED + THREAD_KERNEL)
         + counts.rings * RING
         + ALLOCATOR
-        + SYSTEM
+        + if counts.in_cgroup { SHARED_LIBRARIES } else { RESIDENT_LIBRARIES }
 }

@@ -16,7 +16,7 @@ use crate::watch::{Fault, Watch};
 use parking_lot::Mutex;
 use ramekin_base::{Clock, Error, Kind, Result, Size};
 use ramekin_disk::{Disk, Engine, FolderLock};
-use ramekin_memory::{Account, Budget, Ledger, Reservation, allocator_decay, charge};
+use ramekin_memory::{Account, Budget, Ledger, Reservation, allocator_decay, cgroup_limit, charge};
 use ramekin_pages::Pages;
 use ramekin_vectors::{Store, StoreOptions};
 use std::path::{Path, PathBuf};
@@ -106,6 +106,7 @@ impl Node {
             code_bytes,
             threads: other_threads + READERS as u64 + STORE_THREADS + NODE_THREADS,
             rings: READERS as u64 + STORE_THREADS,
+            in_cgroup: cgroup_limit().is_some(),
         };
         let base = base_bytes(counts);
         let least = budget::least_of_all(base);

@@ -4,18 +4,20 @@
 //!   jemalloc   2 arenas, freed pages back within 200 ms, large blocks at once, small thread caches
 //!   kernel     huge pages only where we ask: a budget of 24 MiB has no room for guesses of 2 MiB
 //!   files      soft limit raised to the hard one, at most FILES_MAX
-//!   code       what only the start needed is given back; the rest comes back page by page
+//!   code       what only the start needed is given back, and each second what was read ahead and never ran
 //! ```
 //!
 //! The kernel charges a page of the binary to whoever reads it first, and reads ahead generously: a start from
-//! a cold page cache was charged 16 MiB for 3 MiB of code in use, and a start from a warm one nothing. After
-//! [`drop_start_code`] both are charged what runs.
+//! a cold page cache was charged 16 MiB for 3 MiB of code in use, a start from a warm one nothing, and some kernels
+//! soon read all of the code again. With [`drop_start_code`] and [`drop_idle_code`] all are charged what runs.
 
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Allocator, set_allocator};
+use rustix::fd::OwnedFd;
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::OnceLock;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
@@ -46,9 +48,10 @@ fn allocator_resident() -> Option<(u64, u64)> {
     Some((resident as u64, allocated as u64))
 }
 
-/// Asks the allocator to give back to the kernel what has not been used for a while.
-fn allocator_decay() {
+/// Gives back to the kernel what has not been used for a while, of the heap and of the code.
+fn decay() {
     tell_all_arenas(c"arena.4096.decay");
+    drop_idle_code();
 }
 
 /// Asks the allocator to give back to the kernel all that is not in use.
@@ -84,7 +87,7 @@ fn refuse_huge_pages() {
 
 /// Sets what holds for the whole process.
 pub fn prepare() -> Result<()> {
-    set_allocator(Allocator { resident: allocator_resident, decay: allocator_decay, purge: allocator_purge });
+    set_allocator(Allocator { resident: allocator_resident, decay, purge: allocator_purge });
     refuse_huge_pages();
     let now = getrlimit(Resource::Nofile);
     let hard = now.maximum.unwrap_or(FILES_MAX).min(FILES_MAX);
@@ -111,12 +114,19 @@ fn headers() -> (&'static [libc::Elf64_Phdr], usize) {
     (headers, own.map_or(0, |own| at.wrapping_sub(own.p_vaddr as usize)))
 }
 
-/// Bytes of this binary that the kernel maps: code, constants and variables.
+/// Bytes of this binary's file that the kernel maps: code and constants.
 pub fn code_bytes() -> u64 {
-    headers().0.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| header.p_memsz).sum()
+    headers().0.iter().filter(|header| header.p_type == libc::PT_LOAD).map(|header| header.p_filesz).sum()
 }
 
-/// Gives the pages of this binary back, here and in the page cache. What is in use is read again, a page at a time.
+/// This binary's file, opened once.
+fn binary() -> Option<&'static OwnedFd> {
+    static BINARY: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let open = || rustix::fs::open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok();
+    BINARY.get_or_init(open).as_ref()
+}
+
+/// Gives the pages of this binary back, here and in the page cache. What is in use is read again.
 pub fn drop_start_code() {
     let (headers, base) = headers();
     let read_only = |header: &&libc::Elf64_Phdr| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0;
@@ -129,10 +139,15 @@ pub fn drop_start_code() {
             unsafe { libc::madvise(start as *mut libc::c_void, end - start, advice) };
         }
     }
-    // Pages that another process of the same binary has mapped stay, and stay charged to it.
-    if let Ok(binary) = rustix::fs::open("/proc/self/exe", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        let _ = rustix::fs::fadvise(&binary, 0, None, Advice::DontNeed);
-    }
+    // A binary that was just built or copied cannot be given back before it is written.
+    let _ = binary().map(rustix::fs::fdatasync);
+    drop_idle_code();
+}
+
+/// Gives back the pages of this binary in the page cache that no process has mapped. Those that another process read
+/// first stay charged to it.
+fn drop_idle_code() {
+    let _ = binary().map(|binary| rustix::fs::fadvise(binary, 0, None, Advice::DontNeed));
 }
 
 #[cfg(test)]
