@@ -1,7 +1,7 @@
 //! `ramekin limits`: the table of `base`, and what follows from a budget.
 
 use crate::exit::Failure;
-use ramekin_base::limits::{TABLE, body_max};
+use ramekin_base::limits::{TABLE, body_max, payload_max};
 use ramekin_base::{Result, Size};
 use ramekin_node::budget_margin;
 use serde_json::json;
@@ -33,6 +33,12 @@ fn rows(budget: Option<u64>) -> Vec<(String, u64, String)> {
     if let Some(budget) = budget {
         let of = format!("with a budget of {}", Size(budget));
         rows.push(("body_max_now".to_owned(), body_max(budget), format!("Largest request body {of}, bytes.")));
+        let payload = payload_max(budget) as u64;
+        rows.push((
+            "payload_max_now".to_owned(),
+            payload,
+            format!("Largest payload of one point {of}, bytes of JSON."),
+        ));
         let cgroup = budget + budget_margin(budget);
         rows.push(("cgroup_least".to_owned(), cgroup, format!("Least limit of the memory cgroup {of}, bytes.")));
     }
@@ -49,6 +55,7 @@ mod tests {
         let value = |name: &str| rows.iter().find(|row| row.0 == name).map(|row| row.1);
         assert_eq!(value("cgroup_least"), Some(135 << 20));
         assert_eq!(value("body_max_now"), Some((127 << 20) / 4));
+        assert_eq!(value("payload_max_now"), Some((127 << 20) / 16));
         assert_eq!(value("queue_max"), Some(1024));
     }
 }
