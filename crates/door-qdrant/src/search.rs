@@ -14,7 +14,7 @@ use crate::wire::room::Room;
 use crate::wire::vector::{checked_name, floats};
 use crate::wire::{id, parts};
 use ramekin_base::{Kind, Result, limits};
-use ramekin_vectors::{Parts, PayloadParts, Query, Target, UNNAMED};
+use ramekin_vectors::{PayloadParts, Query, Target, UNNAMED};
 
 /// A search, and whether it is to say what it did.
 #[derive(Debug, PartialEq)]
@@ -29,20 +29,11 @@ pub struct Search {
 const OTHER_QUERIES: [&str; 9] =
     ["recommend", "discover", "context", "order_by", "fusion", "rrf", "formula", "sample", "relevance_feedback"];
 
+/// Results of a search that does not say how many.
+const LIMIT: usize = 10;
+
 fn empty() -> Search {
-    let query = Query {
-        target: Target::Ids,
-        using: UNNAMED.to_owned(),
-        limit: 10,
-        offset: 0,
-        score_threshold: None,
-        exact: false,
-        ef: None,
-        rescore: true,
-        indexed_only: false,
-        parts: Parts::default(),
-    };
-    Search { query, profile: false, oversampling: 1.0 }
+    Search { query: Query::new(Target::Ids, LIMIT), profile: false, oversampling: 1.0 }
 }
 
 /// Decodes the body of `POST points/query`.
@@ -138,7 +129,7 @@ fn read_older(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Search> {
             }
             "limit" | "top" => {
                 has_limit = true;
-                search.query.limit = limit(reader, 10)?;
+                search.query.limit = limit(reader, LIMIT)?;
             }
             _ => shared(reader, key, &mut search)?,
         }
@@ -156,7 +147,7 @@ fn read_older(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Search> {
 fn shared(reader: &mut Reader<'_>, key: &str, search: &mut Search) -> Decoded<()> {
     let query = &mut search.query;
     match key {
-        "limit" => query.limit = limit(reader, 10)?,
+        "limit" => query.limit = limit(reader, LIMIT)?,
         "offset" => query.offset = in_reach(reader.value::<Option<usize>>()?.unwrap_or(0))?,
         "score_threshold" if reader.null()? => query.score_threshold = None,
         "score_threshold" => query.score_threshold = Some(reader.float()?),
@@ -269,7 +260,7 @@ fn params(reader: &mut Reader<'_>, query: &mut Query) -> Decoded<f64> {
 mod tests {
     use super::*;
     use ramekin_base::PointId;
-    use ramekin_vectors::VectorParts;
+    use ramekin_vectors::{Parts, VectorParts};
 
     fn decoded(body: &str) -> Search {
         query(body.as_bytes(), &mut Room::endless()).unwrap()

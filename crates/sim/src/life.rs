@@ -149,18 +149,7 @@ impl Life {
         let product = |held: &Point| held.vector.iter().zip(&vector).map(|(a, b)| a * b).sum::<f32>();
         let mut wanted: Vec<f32> = model.live.values().map(product).collect();
         wanted.sort_by(|a, b| b.total_cmp(a));
-        let query = Query {
-            target: Target::Vector(vector.clone()),
-            using: String::new(),
-            limit: 5,
-            offset: 0,
-            score_threshold: None,
-            exact: rng.chance(0.5),
-            ef: None,
-            rescore: true,
-            indexed_only: false,
-            parts: Parts::default(),
-        };
+        let query = Query { exact: rng.chance(0.5), ..Query::new(Target::Vector(vector.clone()), 5) };
         let Some(found) = self.read(|| self.store.query(NAME, &query).map(|(held, _)| held.value))? else {
             return Ok(());
         };

@@ -194,6 +194,24 @@ pub struct Query {
     pub parts: Parts,
 }
 
+impl Query {
+    /// The `limit` nearest to a target, rescored, by the unnamed vector: ids and scores only.
+    pub fn new(target: Target, limit: usize) -> Self {
+        Self {
+            target,
+            using: UNNAMED.to_owned(),
+            limit,
+            offset: 0,
+            score_threshold: None,
+            exact: false,
+            ef: None,
+            rescore: true,
+            indexed_only: false,
+            parts: Parts::default(),
+        }
+    }
+}
+
 /// A vector as it is returned, under its name.
 pub type NamedVectors = Vec<(String, Vec<f32>)>;
 

@@ -35,6 +35,11 @@ impl View {
         std::iter::once(&self.active).chain(self.frozen.iter().rev())
     }
 
+    /// The first record that changed payloads in memory need; [`CLEAN`]: none.
+    pub(crate) fn patched_from(&self) -> Position {
+        self.segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN)
+    }
+
     pub(crate) fn live(&self) -> u64 {
         let growing: usize = self.growing().map(|part| part.read().live()).sum();
         growing as u64 + self.segments.iter().map(|segment| segment.live()).sum::<u64>()
@@ -170,11 +175,6 @@ impl Collection {
         Ok(())
     }
 
-    /// The first record that changed payloads in memory need; [`CLEAN`]: none.
-    pub(crate) fn patched_from(&self) -> Position {
-        self.view.load().segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN)
-    }
-
     /// Bytes of changed payloads of sealed points in memory.
     pub(crate) fn patch_bytes(&self) -> u64 {
         self.view.load().segments.iter().map(|segment| segment.changes.len() as u64 * PATCH_BYTES).sum()
@@ -198,8 +198,7 @@ impl Collection {
     pub(crate) fn pinned_from(&self, applied: Position) -> Position {
         let view = self.view.load();
         let oldest = view.growing().map(|part| part.from()).min().unwrap_or(CLEAN);
-        let patched = view.segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN);
-        oldest.min(patched).min(applied)
+        oldest.min(view.patched_from()).min(applied)
     }
 }
 

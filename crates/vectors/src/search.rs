@@ -122,14 +122,13 @@ fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, mut sear
 fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut Top) -> Result<HashMap<PointId, Place>> {
     let mut rows = HashMap::with_capacity(hits.len());
     for (at, segment) in view.segments.iter().enumerate() {
-        let own = || hits.iter().filter(|hit| hit.index as usize == at && top.accepts(hit.score));
-        let hit_rows: Vec<u32> = own().map(|hit| hit.row).collect();
-        let scores: Vec<f32> = own().map(|hit| hit.score).collect();
-        if hit_rows.is_empty() {
+        let own = hits.iter().filter(|hit| hit.index as usize == at && top.accepts(hit.score));
+        let (own_rows, scores): (Vec<u32>, Vec<f32>) = own.map(|hit| (hit.row, hit.score)).unzip();
+        if own_rows.is_empty() {
             continue;
         }
-        let ids = segment.ids(pages, &hit_rows)?;
-        for ((score, row), id) in scores.into_iter().zip(hit_rows).zip(ids) {
+        let ids = segment.ids(pages, &own_rows)?;
+        for ((score, row), id) in scores.into_iter().zip(own_rows).zip(ids) {
             top.offer(score, id);
             rows.insert(id, Place::Sealed(at, row));
         }

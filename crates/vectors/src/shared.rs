@@ -193,7 +193,7 @@ impl Shared {
     /// changed payloads that pin it to be written out.
     pub(crate) fn unpin(&self, position: Position) -> Result<()> {
         let collections = self.collections();
-        for (_, collection) in collections.iter().filter(|(_, held)| held.patched_from() < position) {
+        for (_, collection) in collections.iter().filter(|(_, held)| held.view.load().patched_from() < position) {
             collection.fold_due.store(true, Ordering::SeqCst);
         }
         let pinned = collections.iter().map(|(_, held)| (held.view.load().active.from(), held));
@@ -285,7 +285,7 @@ impl Shared {
         let until = self.options.clock.now() + pause;
         while !self.is_closing() && self.options.clock.now() < until {
             self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
-            self.sealed.wait_past(u64::MAX - 1, until.saturating_sub(self.options.clock.now()));
+            self.sealed.wait_past(self.sealed.count(), until.saturating_sub(self.options.clock.now()));
         }
     }
 

@@ -403,18 +403,8 @@ fn scrolls_and_searches_never_miss_a_point_that_is_replaced() {
             let (store, done) = (&store, &done);
             scope.spawn(move || {
                 let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::None };
-                let query = Query {
-                    target: Target::Vector(vec![1.0; DIM]),
-                    using: String::new(),
-                    limit: POINTS as usize,
-                    offset: 0,
-                    score_threshold: None,
-                    exact: true,
-                    ef: None,
-                    rescore: true,
-                    indexed_only: false,
-                    parts: parts.clone(),
-                };
+                let target = Target::Vector(vec![1.0; DIM]);
+                let query = Query { exact: true, parts: parts.clone(), ..Query::new(target, POINTS as usize) };
                 while !done.load(Ordering::SeqCst) {
                     let found = if seed == 0 {
                         store.scroll("c", None, POINTS as usize, &parts).unwrap().value.records.len()

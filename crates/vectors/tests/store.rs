@@ -98,18 +98,7 @@ fn same(model: &Model, store: &Store) {
 }
 
 fn query(vector: Vec<f32>, limit: usize) -> Query {
-    Query {
-        target: Target::Vector(vector),
-        using: String::new(),
-        limit,
-        offset: 0,
-        score_threshold: None,
-        exact: true,
-        ef: None,
-        rescore: true,
-        indexed_only: false,
-        parts: Parts::default(),
-    }
+    Query { exact: true, ..Query::new(Target::Vector(vector), limit) }
 }
 
 fn searched(rng: &mut Rng, model: &Model, store: &Store) {
