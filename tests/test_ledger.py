@@ -3,6 +3,7 @@
 import subprocess
 
 import pytest
+from qdrant_client import models
 
 from harness.cgroup import MIB
 from harness.server import binary
@@ -23,7 +24,13 @@ def test_shape(server, rest):
         assert account["bytes"] >= 0 and account["predicted_bytes"] >= 0 and account["formula"] is not None
 
 
-def test_it_adds_up(server, rest):
+def test_it_adds_up(server, rest, client, name, rng):
+    # Of a server in use: a fresh one has not touched all that it has booked.
+    client.create_collection(name, vectors_config=models.VectorParams(size=32, distance=models.Distance.DOT))
+    for first in range(0, 8_000, 1_000):
+        ids = list(range(first, first + 1_000))
+        client.upsert(name, models.Batch(ids=ids, vectors=rng.normal(size=(1_000, 32)).tolist()), wait=True)
+    client.query_points(name, query=rng.normal(size=32).tolist(), limit=10)
     ledger = rest.get("/memory").json()["result"]
     booked = sum(account["bytes"] for account in ledger["accounts"])
     assert booked + ledger["unaccounted_bytes"] == ledger["charged_bytes"]

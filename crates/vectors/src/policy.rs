@@ -3,12 +3,15 @@
 //! ```text
 //!   at once                  a segment whose rows are all dead goes
 //!   while data pours in      eight segments of one size class (a factor of 8) become one
-//!   between those            the segment with the largest share of dead rows is rewritten alone, if it has many
-//!   when a moment is quiet   what is small beside the biggest, but together not negligible, joins it
+//!   between those            the segment with the largest share of dead rows is rewritten alone, if more of
+//!                            the disk is dead than alive
+//!   when a moment is quiet   the same where a segment alone has many dead rows; and what is small beside the
+//!                            biggest, but together not negligible, joins it
 //! ```
 //!
 //! Sizes are those of live rows, so what is mostly dead counts as small, and goes with its like: where points are
-//! written again and again, rewriting alone what will be dead soon would leave no time for the merges.
+//! written again and again, rewriting alone what will be dead soon would leave no time for the merges. For the same
+//! reason dead rows wait for a quiet moment, as long as the disk does not hold more of them than of live ones.
 //!
 //! The first rule writes each point about log8(n) times. The second leaves few segments to search,
 //! and rewrites the big ones only for at least an eighth of their size. What waits for the first rule is a debt,
@@ -42,12 +45,19 @@ const INPUTS_MAX: usize = 32;
 pub(crate) fn choose(sizes: &[Size], rules: Rules, quiet: bool) -> Option<Vec<usize>> {
     all_dead(sizes)
         .or_else(|| by_class(sizes, rules))
-        .or_else(|| vacuum(sizes, rules))
+        .or_else(|| if quiet || mostly_dead(sizes, rules) { vacuum(sizes, rules) } else { None })
         .or_else(|| if quiet { join(sizes) } else { None })
 }
 
 fn all_dead(sizes: &[Size]) -> Option<Vec<usize>> {
     sizes.iter().position(|size| size.points == size.dead).map(|at| vec![at])
+}
+
+/// More of the disk is dead than alive, by more than what the next merge takes with it.
+fn mostly_dead(sizes: &[Size], rules: Rules) -> bool {
+    let dead_bytes = |size: &Size| size.bytes / (size.points - size.dead).max(1) * size.dead;
+    let (alive, dead) = sizes.iter().fold((0, 0), |(alive, dead), size| (alive + size.bytes, dead + dead_bytes(size)));
+    dead > alive + FAN_IN as u64 * rules.unit_bytes
 }
 
 fn vacuum(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
@@ -131,15 +141,18 @@ mod tests {
     #[test]
     fn dead_rows_ask_for_a_rewrite() {
         let wasteful = Size { bytes: 800, points: 2000, dead: 500 };
-        assert_eq!(choose(&[of(100), wasteful], RULES, false), Some(vec![1]));
+        assert_eq!(choose(&[of(100), wasteful], RULES, true), Some(vec![1]));
         let worse = Size { dead: 1500, bytes: 250, ..wasteful };
-        assert_eq!(choose(&[wasteful, worse], RULES, false), Some(vec![1]));
+        assert_eq!(choose(&[wasteful, worse], RULES, true), Some(vec![1]));
+        assert_eq!(choose(&[wasteful, worse], RULES, false), None, "more will die soon");
+        let worst = Size { dead: 1900, bytes: 100, ..wasteful };
+        assert_eq!(choose(&[worst, wasteful], RULES, false), Some(vec![0]));
         let mut alike = vec![of(100); 8];
         alike.push(worse);
         assert_eq!(choose(&alike, RULES, false).map(|merged| merged.len()), Some(9), "what is mostly dead is small");
         alike.push(Size { points: 700, dead: 700, bytes: 0 });
         assert_eq!(choose(&alike, RULES, false), Some(vec![9]));
-        assert_eq!(choose(&[Size { points: 900, ..wasteful }], RULES, false), None);
+        assert_eq!(choose(&[Size { points: 900, ..wasteful }], RULES, true), None);
     }
 
     /// Whatever comes in, merging ends and leaves few segments.
