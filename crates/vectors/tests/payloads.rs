@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
 
-use ramekin_base::{Kind, PointId, Rng, SystemClock};
+use ramekin_base::{Clock, Kind, ManualClock, PointId, Rng, SystemClock};
 use ramekin_disk::{Engine, probe};
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
@@ -12,15 +12,20 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 const DIM: usize = 4;
 
 fn open(folder: &Path, megabytes: u64, threads: bool) -> Store {
+    open_at(folder, megabytes, threads, Arc::new(SystemClock::new()))
+}
+
+fn open_at(folder: &Path, megabytes: u64, threads: bool, clock: Arc<dyn Clock>) -> Store {
     let (disk, _) = probe(folder, Some(Engine::Pread)).unwrap();
     let budget = Budget::new(megabytes << 20);
     let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 1 << 36).unwrap();
     let account = budget.root().child("vectors", "");
-    let (clock, folder) = (Arc::new(SystemClock::new()), folder.to_owned());
+    let folder = folder.to_owned();
     Store::open(StoreOptions { disk, folder, pages, budget, account, clock, build_threads: 1, threads }).unwrap()
 }
 
@@ -152,8 +157,8 @@ fn changes_wherever_points_stand_and_after_restarts() {
     // Where the points stand when they change, and what happens then.
     for (before, after) in (0..4).flat_map(|before| (0..4).map(move |after| (before, after))) {
         let folder = tempfile::tempdir().unwrap();
-        let (mut rng, mut model) = (Rng::new(9), Model::new());
-        let mut store = open(folder.path(), 32, false);
+        let (mut rng, mut model, clock) = (Rng::new(9), Model::new(), Arc::new(ManualClock::default()));
+        let mut store = open_at(folder.path(), 32, false, clock.clone());
         create(&store);
         upsert(&store, &mut model, &mut rng, (0..400).map(id));
         match before {
@@ -174,12 +179,13 @@ fn changes_wherever_points_stand_and_after_restarts() {
             1 => settle(&store),
             2 => folded(&store),
             _ => {
-                // A quarter dies, so that the segment is rewritten.
+                // A quarter dies, so that the segment is rewritten in the next quiet moment.
                 store.freeze_for_tests("c").unwrap();
                 settle(&store);
                 let dead: Vec<PointId> = (0..110).map(|at| id(at * 2)).collect();
                 dead.iter().for_each(|id| _ = model.remove(id));
                 write(&store, Write::Delete(dead));
+                clock.advance(Duration::from_secs(60));
                 settle(&store);
                 assert_eq!(store.patches_for_tests("c").unwrap(), (0, 0), "the rewrite took all in");
             }
