@@ -35,6 +35,14 @@ impl View {
         std::iter::once(&self.active).chain(self.frozen.iter().rev())
     }
 
+    /// The growing parts, oldest first: the order in which a read must look, after the segments, so that no point that
+    /// moves meanwhile slips past it.
+    pub(crate) fn oldest_growing(&self) -> Vec<&Arc<Growing>> {
+        let mut parts: Vec<_> = self.growing().collect();
+        parts.reverse();
+        parts
+    }
+
     /// The first record that changed payloads in memory need; [`CLEAN`]: none.
     pub(crate) fn patched_from(&self) -> Position {
         self.segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN)

@@ -245,7 +245,8 @@ fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize
             row = end;
         }
     }
-    for (at, part) in view.growing().enumerate() {
+    let growing: Vec<_> = view.growing().collect();
+    for (at, part) in growing.iter().enumerate().rev() {
         let ids = part.read().ids_from(from, limit + 1);
         found.extend(ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))));
     }

@@ -55,8 +55,7 @@ fn query_from(
     let (vector, excluded) = target(shared, view, query, vector_config)?;
     let metric = vector_config.metric.metric();
     let threshold = query.score_threshold.map(|score| outward(metric, score));
-    let memory =
-        shared.accounts.queries.try_reserve((wanted as u64 + 1) * 64 * (1 + view.segments.len() as u64) + 4096)?;
+    let memory = shared.accounts.queries.try_reserve(result_bytes(wanted, view))?;
     let mut top = Top::new(wanted, threshold, excluded);
     let mut profile = Profile { reserved_bytes: memory.bytes(), ..Profile::default() };
     let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
@@ -76,13 +75,15 @@ fn query_from(
     shared.put_scratch(scratch);
     let hits = hits.map_err(|error| report(collection, error))?;
     let mut rows = identify(&pages, view, &hits, &mut top)?;
-    // After the segments: a point that moves while we look goes from a segment to the active part.
+    let mut lists = vec![top.into_sorted()];
     // A part that is small enough to be scanned counts as indexed.
     let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
-    for part in view.growing().filter(|part| part.read().bytes() <= most) {
+    for part in view.oldest_growing().into_iter().filter(|part| part.read().bytes() <= most) {
+        let mut top = Top::new(wanted, threshold, excluded);
         part.read().search(&query.using, metric, &vector, &mut top);
+        lists.push(top.into_sorted());
     }
-    let found = settle(view, top, &mut rows);
+    let found = settle(view, lists, wanted, &mut rows);
     let page: Vec<Found> = found.into_iter().skip(query.offset).take(query.limit).collect();
     let started = shared.options.clock.now();
     let mut fetcher = Fetcher::new(shared, &pages, view, &query.parts)?;
@@ -136,20 +137,30 @@ fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut Top) -> Result<H
     Ok(rows)
 }
 
-/// The best first, each id once. A point that was replaced while we looked may have been found in its
-/// old place too: where a growing part holds an id, that is the one.
-fn settle(view: &View, top: Top, rows: &mut HashMap<PointId, Place>) -> Vec<Found> {
-    let mut found = top.into_sorted();
-    let mut seen: HashMap<PointId, ()> = HashMap::with_capacity(found.len());
+/// What the results of a query hold besides their payloads: some candidates of each part, places by id, the page.
+fn result_bytes(wanted: usize, view: &View) -> u64 {
+    let parts = (1 + view.segments.len() + view.growing().count()) as u64;
+    (wanted as u64 + 1) * (192 + 64 * parts) + 4096
+}
+
+/// The best of all lists, each id once. The lists are of the segments together, then of the growing parts from old to
+/// new: that is the way of a point that is replaced while we look. It may be found in both its places, so each part
+/// keeps as many as are wanted, and the newest place is the one that counts.
+fn settle(view: &View, lists: Vec<Vec<Found>>, wanted: usize, rows: &mut HashMap<PointId, Place>) -> Vec<Found> {
+    let mut newest: HashMap<PointId, f32> = HashMap::with_capacity(lists.iter().map(Vec::len).sum());
+    newest.extend(lists.into_iter().flatten().map(|found| (found.id, found.score)));
+    let mut found: Vec<Found> = newest.into_iter().map(|(id, score)| Found { score, id }).collect();
+    found.sort_unstable();
+    let growing: Vec<_> = view.growing().collect();
     found.retain(|found| {
-        for (at, part) in view.growing().enumerate() {
+        for (at, part) in growing.iter().enumerate().rev() {
             if let Some(slot) = part.read().find(found.id) {
                 rows.insert(found.id, Place::Growing(at, slot));
-                break;
             }
         }
-        rows.contains_key(&found.id) && seen.insert(found.id, ()).is_none()
+        rows.contains_key(&found.id)
     });
+    found.truncate(wanted);
     found
 }
 

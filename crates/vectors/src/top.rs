@@ -70,7 +70,7 @@ impl Top {
         }
     }
 
-    /// Best first. A point seen twice (its old and its new place) counts once, with its first score.
+    /// Best first.
     pub(crate) fn into_sorted(self) -> Vec<Found> {
         self.heap.into_sorted_vec()
     }
