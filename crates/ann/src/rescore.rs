@@ -79,12 +79,12 @@ impl Asked<'_> {
     /// Brings those that are read in any case to the front, and drops those that are not to be read. Returns how many are
     /// in front and how many behind.
     ///
-    /// Of candidates with wide codes the best count, as many as one index would keep. Of others a bit more than k are
+    /// Of candidates with wide codes the best count, as many as one large index would keep. Of others a bit more than k are
     /// likely, and what the rest may still be the scores of the likely tell.
     fn split(&self, chosen: &mut Vec<Candidate>) -> (usize, usize) {
         let kept = |wide: bool| {
             let alike = self.scanned.iter().filter(|scanned| scanned.wide == wide);
-            alike.map(|scanned| scanned.kept).max().unwrap_or(0)
+            alike.map(|scanned| scanned.kept).max().unwrap_or(0).max(self.k)
         };
         let floor = self.floor(self.scanned[0].index);
         let likely_narrow = self.k + self.k / 2 + 6;
