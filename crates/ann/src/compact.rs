@@ -12,6 +12,10 @@ use crate::buffer::Buffer;
 use ramekin_base::Result;
 use ramekin_memory::Account;
 
+/// A number so large that a sum with it has no room for a fraction: adding and subtracting it rounds to even, without
+/// a call where the processor has no instruction for it.
+const WHOLE: f32 = 12_582_912.0;
+
 /// The scale of each dimension.
 #[derive(Debug, Clone)]
 pub(crate) struct Scales {
@@ -37,7 +41,7 @@ impl Scales {
         }
         let unit = 127.0 / most;
         for ((out, x), scale) in out.iter_mut().zip(x).zip(&self.of) {
-            *out = (x / scale * unit).round_ties_even() as i8;
+            *out = (x / scale * unit + WHOLE - WHOLE) as i8;
         }
         most / 127.0
     }
