@@ -176,6 +176,11 @@ impl Scratch {
         (query + coarse + scan + 4 * candidates * size_of::<Candidate>()) as u64
     }
 
+    /// Bytes that it has reserved: what the largest search needed so far.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.room.bytes()
+    }
+
     /// Reserves what such a search needs, if it is more than before.
     pub(crate) fn fit(&mut self, dim: usize, lists: usize, probes: usize, candidates: usize) -> Result<()> {
         let bytes = Self::bytes(dim, lists, probes, candidates);

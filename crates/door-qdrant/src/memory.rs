@@ -66,13 +66,16 @@ pub async fn put(mut call: Call) -> Outcome<Answer> {
         // A floor that shrinks cannot fail.
         let _ = door.answers.set_floor(answers_floor(budget));
     }
-    let moved = tokio::task::spawn_blocking(move || set_budget(budget, persist, timeout)).await;
+    let moving = door.clone();
+    let moved = tokio::task::spawn_blocking(move || {
+        set_budget(budget, persist, timeout).map(|reached| (reached, Ledger::take(&moving.host.budget)))
+    });
+    let moved = moved.await;
     door.admission.after_budget();
     // A floor that grows may have to wait for the next change.
     let _ = door.answers.set_floor(answers_floor(door.host.budget.limit()));
     door.connections.set_limit(crate::connections::most(door.host.budget.limit()));
-    let reached = moved.map_err(|_| Error::bug("the change of the budget ended without an answer"))??;
-    let ledger = call.door.run(Lane::Reads, call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
+    let (reached, ledger) = moved.map_err(|_| Error::bug("the change of the budget ended without an answer"))??;
     let result = json!({
         "budget_bytes": budget,
         "charged_bytes": ledger.charged_bytes,

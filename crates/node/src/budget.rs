@@ -82,9 +82,12 @@ pub(crate) fn margin_warning(budget: u64) -> Option<String> {
     })
 }
 
+/// What the smallest server needs beside its base: all that is taken for good, and some room for new points.
+const LEAST_BESIDE_BASE: u64 = 13 << 20;
+
 /// Smallest budget whatever the data.
 pub(crate) fn least_of_all(base: u64) -> u64 {
-    BUDGET_MIN.max(base)
+    BUDGET_MIN.max(base + LEAST_BESIDE_BASE)
 }
 
 /// The kept budget; `None` if there is none. An unreadable file is an error that the caller may pass over.

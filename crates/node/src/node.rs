@@ -185,8 +185,12 @@ impl Node {
         let inner = &self.inner;
         budget::check(bytes, inner.least)?;
         let deadline = inner.clock.now() + at_most;
+        if bytes < inner.budget.limit() {
+            // What has memory for good asks for less of it, and new points are written out, before others must yield:
+            // under the smaller budget there may be no memory left to do so.
+            inner.store.shrink(bytes, at_most.min(SHRINK_MOST))?;
+        }
         inner.budget.set_limit(bytes);
-        // What has memory for good asks for less of it, or more, before others are asked to yield.
         inner.store.rebudget()?;
         let mut over = inner.budget.set_limit(bytes);
         tracing::info!("budget moved to {}{}", Size(bytes), if keep { ", kept over restarts" } else { "" });
@@ -219,6 +223,9 @@ impl Node {
         self.inner.store.close();
     }
 }
+
+/// A smaller budget waits so long for new points to be written out.
+const SHRINK_MOST: Duration = Duration::from_secs(10);
 
 /// While a node opens nobody will release memory, so being short of it is final.
 fn too_small(error: Error, budget: &Budget) -> Error {

@@ -166,6 +166,10 @@ impl Shared {
         loop {
             let reads = if queue.open && (self.writes_held)() { READS_HELD } else { usize::MAX };
             if let Some(job) = queue.pop(reads) {
+                // The thread that was woken for a write may have found that it was the turn of reads.
+                if !queue.writes.is_empty() {
+                    self.changed.notify_one();
+                }
                 return Some(job);
             }
             if !queue.open {

@@ -104,14 +104,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Promises memory for changed payloads; where there is none, lets the background write some out.
+    /// Promises memory for changed payloads; where there is none, lets the background write some out, or new points.
     fn promise_patches(&mut self, points: usize) -> Result<Reservation> {
         loop {
             let before = self.shared.sealed.count();
             match self.shared.promise_patches(points) {
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
-                    if !self.shared.fold_largest() && !self.shared.has_waiting() {
+                    if !self.shared.fold_largest() && !self.shared.freeze_largest()? && !self.shared.has_waiting() {
                         return Err(error);
                     }
                     self.shared.seal_or_wait(before)?;
@@ -168,7 +168,7 @@ pub(crate) fn replay(
         let mut memory = loop {
             match shared.promise_patches(ids.len()) {
                 Err(error) if error.kind().is_memory() => {
-                    if !shared.fold_largest() && !shared.has_waiting() {
+                    if !shared.fold_largest() && !shared.freeze_largest()? && !shared.has_waiting() {
                         return Err(error);
                     }
                     while background::seal_one(shared)? {}

@@ -9,6 +9,7 @@ use crate::api::Batch;
 use crate::catalog::Catalog;
 use crate::changes::PATCH_BYTES;
 use crate::collection::Collection;
+use crate::growing::Growing;
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
 use crate::store::StoreOptions;
@@ -42,6 +43,11 @@ pub(crate) struct Accounts {
 const PAUSE_FOR_ONE: Duration = Duration::from_millis(50);
 /// ... and no longer than this.
 const PAUSE_MOST: Duration = Duration::from_secs(1);
+
+/// What opening the file of a seal takes for a moment, besides its tables.
+const OPEN_BYTES: u64 = 128 << 10;
+/// A scratch that a query with a great many results has made larger is not kept for the next one.
+const SCRATCH_KEPT_MAX: u64 = 1 << 20;
 
 /// Sizes that follow from the budget.
 #[derive(Debug, Clone, Copy)]
@@ -221,6 +227,13 @@ impl Shared {
         }
     }
 
+    /// Memory for new points. They leave room to open the file that they will become: writing it has memory for good, but
+    /// if opening it had to wait for memory that only it can free, both would wait for ever.
+    pub(crate) fn promise_points(&self, active: &Growing, bytes: u64) -> Result<()> {
+        let _to_open = self.accounts.segments.try_reserve(OPEN_BYTES + self.limits().seal_bytes / 16)?;
+        active.promise(bytes)
+    }
+
     /// Memory for the changed payloads of so many points; only then may they be logged and applied.
     pub(crate) fn promise_patches(&self, points: usize) -> Result<Reservation> {
         let (bytes, most) = (points as u64 * PATCH_BYTES, self.limits().patch_bytes);
@@ -233,14 +246,16 @@ impl Shared {
         self.accounts.patches.try_reserve(bytes)
     }
 
-    /// Freezes the active part that holds the most memory. False: none holds any.
-    pub(crate) fn freeze_largest(&self) -> Result<bool> {
+    /// The collection whose active part holds the most memory, if one holds any.
+    pub(crate) fn largest_active(&self) -> Option<Arc<Collection>> {
         let held = |collection: &Arc<Collection>| collection.view.load().active.read().bytes();
         let sized = self.collections().into_iter().map(|(_, collection)| (held(&collection), collection));
-        match sized.max_by_key(|(bytes, _)| *bytes) {
-            Some((bytes, collection)) if bytes > 0 => collection.freeze(),
-            _ => Ok(false),
-        }
+        sized.max_by_key(|(bytes, _)| *bytes).filter(|(bytes, _)| *bytes > 0).map(|(_, collection)| collection)
+    }
+
+    /// Freezes the active part that holds the most memory. False: none holds any.
+    pub(crate) fn freeze_largest(&self) -> Result<bool> {
+        self.largest_active().map_or(Ok(false), |collection| collection.freeze())
     }
 
     pub(crate) fn has_frozen(&self) -> bool {
@@ -297,7 +312,7 @@ impl Shared {
 
     pub(crate) fn put_scratch(&self, scratch: Scratch) {
         let mut scratches = self.scratches.lock();
-        if scratches.len() < 16 {
+        if scratches.len() < 16 && scratch.reserved_bytes() <= SCRATCH_KEPT_MAX {
             scratches.push(scratch);
         }
     }

@@ -30,6 +30,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
 
 /// Called once with what became of a write.
 pub type Done = Box<dyn FnOnce(Result<Written>) + Send>;
@@ -60,6 +61,8 @@ pub struct Store {
 
 /// Writes count as held up for so long after one had to wait.
 const HELD_MS: u64 = 1_000;
+/// Between two looks whether new points were written out.
+const SHRINK_LOOK: Duration = Duration::from_millis(50);
 
 impl Accounts {
     fn new(parent: &Account, limits: Limits) -> Result<Self> {
@@ -212,7 +215,12 @@ impl Store {
 
     /// The budget has moved: floors and residency follow.
     pub fn rebudget(&self) -> Result<()> {
-        let limits = self.shared.limits();
+        self.set_limits(self.shared.limits())?;
+        residency::plan(&self.shared);
+        Ok(())
+    }
+
+    fn set_limits(&self, limits: Limits) -> Result<()> {
         for (account, bytes) in
             [(&self.shared.accounts.seal, limits.seal_work), (&self.shared.accounts.merge, limits.merge_work)]
         {
@@ -220,7 +228,30 @@ impl Store {
             account.set_limit(bytes);
         }
         self.shared.accounts.growing.set_limit(limits.growing_bytes);
-        residency::plan(&self.shared);
+        Ok(())
+    }
+
+    /// The budget is about to become smaller: floors shrink, and new points that would have no room are written out,
+    /// while there is memory for that. Waits for it, `at_most` so long.
+    pub fn shrink(&self, budget: u64, at_most: Duration) -> Result<()> {
+        let (shared, limits) = (&self.shared, Limits::of(budget));
+        self.set_limits(limits)?;
+        let until = shared.options.clock.now() + at_most;
+        while shared.accounts.growing.used() > limits.growing_bytes && shared.options.clock.now() < until {
+            let seen = shared.sealed.count();
+            let largest = shared.largest_active();
+            match largest {
+                Some(collection) => shared.queue.put(Request::Freeze(collection))?,
+                None if !shared.has_frozen() => break,
+                None => {}
+            }
+            if shared.inline.load(Ordering::SeqCst) {
+                self.turn();
+            } else {
+                shared.wake_background();
+                shared.sealed.wait_past(seen, SHRINK_LOOK);
+            }
+        }
         Ok(())
     }
 
@@ -459,7 +490,7 @@ fn replay_room(shared: &Shared, collection: &Arc<Collection>, batch: &Batch) -> 
             while background::seal_one(shared)? {}
             continue;
         }
-        match view.active.promise(bytes) {
+        match shared.promise_points(&view.active, bytes) {
             Ok(()) => return Ok(()),
             Err(error) => {
                 if !shared.freeze_largest()? {

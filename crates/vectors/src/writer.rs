@@ -332,7 +332,7 @@ impl Writer {
                 continue;
             }
             let before = self.shared.sealed.count();
-            match view.active.promise(bytes) {
+            match self.shared.promise_points(&view.active, bytes) {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
