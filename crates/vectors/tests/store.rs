@@ -202,3 +202,23 @@ fn names_and_aliases() {
     assert!(store.aliases().is_empty() && store.collections().is_empty());
     assert_eq!(store.info("c").unwrap_err().kind(), ramekin_base::Kind::NotFound);
 }
+
+#[test]
+fn several_segments_give_as_many_results_as_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 48);
+    let config = CollectionConfig { full_scan_threshold_kib: 0, ..config(MetricName::Dot) };
+    store.create_collection("c", config).unwrap();
+    let (mut rng, mut model) = (Rng::new(5), Model::new());
+    for ids in [0..600, 600..800] {
+        write(&store, points(&mut rng, ids.map(PointId::Num), &mut model)).unwrap();
+        store.freeze_for_tests("c").unwrap();
+        while store.turn() {}
+    }
+    for limit in [10, 600, 601, 750, 800, 900] {
+        let query = Query::new(Target::Vector((0..DIM).map(|_| rng.normal()).collect()), limit);
+        let found = store.query("c", &query).unwrap().0.value;
+        assert_eq!(found.len(), limit.min(800));
+        assert!(found.windows(2).all(|pair| pair[0].score >= pair[1].score));
+    }
+}
