@@ -35,10 +35,10 @@ impl View {
         std::iter::once(&self.active).chain(self.frozen.iter().rev())
     }
 
-    /// The growing parts, oldest first: the order in which a read must look, after the segments, so that no point that
-    /// moves meanwhile slips past it.
-    pub(crate) fn oldest_growing(&self) -> Vec<&Arc<Growing>> {
-        let mut parts: Vec<_> = self.growing().collect();
+    /// The growing parts with their places, oldest first: the order in which a read must look, after the segments, so
+    /// that no point that moves meanwhile slips past it.
+    pub(crate) fn oldest_growing(&self) -> Vec<(usize, &Arc<Growing>)> {
+        let mut parts: Vec<_> = self.growing().enumerate().collect();
         parts.reverse();
         parts
     }

@@ -32,8 +32,7 @@ pub(crate) fn places(shared: &Shared, view: &View, ids: &[PointId]) -> Result<Ve
             }
         }
     }
-    let growing: Vec<_> = view.growing().collect();
-    for (at, part) in growing.iter().enumerate().rev() {
+    for (at, part) in view.oldest_growing() {
         let inner = part.read();
         for (place, id) in places.iter_mut().zip(ids) {
             if let Some(slot) = inner.find(*id) {
@@ -245,8 +244,7 @@ fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize
             row = end;
         }
     }
-    let growing: Vec<_> = view.growing().collect();
-    for (at, part) in growing.iter().enumerate().rev() {
+    for (at, part) in view.oldest_growing() {
         let ids = part.read().ids_from(from, limit + 1);
         found.extend(ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))));
     }

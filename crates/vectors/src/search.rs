@@ -78,7 +78,7 @@ fn query_from(
     let mut lists = vec![top.into_sorted()];
     // A part that is small enough to be scanned counts as indexed.
     let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
-    for part in view.oldest_growing().into_iter().filter(|part| part.read().bytes() <= most) {
+    for (_, part) in view.oldest_growing().into_iter().filter(|(_, part)| part.read().bytes() <= most) {
         let mut top = Top::new(wanted, threshold, excluded);
         part.read().search(&query.using, metric, &vector, &mut top);
         lists.push(top.into_sorted());
@@ -151,11 +151,11 @@ fn settle(view: &View, lists: Vec<Vec<Found>>, wanted: usize, rows: &mut HashMap
     newest.extend(lists.into_iter().flatten().map(|found| (found.id, found.score)));
     let mut found: Vec<Found> = newest.into_iter().map(|(id, score)| Found { score, id }).collect();
     found.sort_unstable();
-    let growing: Vec<_> = view.growing().collect();
+    let growing = view.oldest_growing();
     found.retain(|found| {
-        for (at, part) in growing.iter().enumerate().rev() {
+        for (at, part) in &growing {
             if let Some(slot) = part.read().find(found.id) {
-                rows.insert(found.id, Place::Growing(at, slot));
+                rows.insert(found.id, Place::Growing(*at, slot));
             }
         }
         rows.contains_key(&found.id)
