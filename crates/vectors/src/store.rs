@@ -387,7 +387,8 @@ impl Store {
     }
 
     pub fn count(&self, name: &str) -> Result<u64> {
-        Ok(self.shared.find(name)?.view.load().live())
+        let collection = self.shared.find(name)?;
+        read::on_view(&collection, |view| Ok(view.live()))
     }
 }
 
