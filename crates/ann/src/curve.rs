@@ -1,10 +1,10 @@
 //! The recall curve: what a search must do to find a given share of the true ten nearest.
 //!
 //! ```text
-//!   recall   probes  slack   candidates rescored after 1 bit | 3 bits | 6 bits
-//!    .90       14     1.1                 61                    16       12       each measured at build time
-//!    .95       31     1.5                 98                    19       13       on held-out points of the segment
-//!    .98       80     1.9                180                    24       14
+//!   recall   probes  slack  bound   candidates kept after 1 bit | 3 bits | 6 bits
+//!    .90       14     1.1    1.4               61                16       12       each measured at build time
+//!    .95       31     1.5    1.8               98                19       13       on held-out points of the segment
+//!    .98       80     1.9    2.2              180                24       14
 //! ```
 //!
 //! Between two steps values are interpolated over the logarithm of what is missed, so more recall never costs less.
@@ -29,6 +29,10 @@ pub struct Step {
     pub probes_hundred: f32,
     /// A one-bit code is refined if its estimate plus this many standard errors passes what is known already.
     pub slack: f32,
+    /// Where only one-bit codes are at hand: a candidate is rescored if its estimate plus this many standard errors
+    /// passes the k-th best that was rescored before it.
+    #[serde(default = "Step::bound_unmeasured")]
+    pub bound: f32,
     /// Candidates rescored where only one-bit codes are at hand.
     pub narrow: f32,
     /// Candidates rescored after refining with 3 and with 6 bits (Manhattan: both of 8).
@@ -48,6 +52,7 @@ pub struct Curve {
 pub struct Setting {
     pub probes: usize,
     pub slack: f32,
+    pub bound: f32,
     pub narrow: usize,
     pub wide: [usize; 2],
 }
@@ -70,6 +75,7 @@ impl Curve {
         Setting {
             probes: (probes - 1e-3).ceil().max(1.0) as usize,
             slack: step.slack,
+            bound: step.bound,
             narrow: more(step.narrow),
             wide: step.wide.map(more),
         }
@@ -95,6 +101,7 @@ impl Curve {
             probes: mix(pair[0].probes, pair[1].probes),
             probes_hundred: mix(pair[0].probes_hundred, pair[1].probes_hundred),
             slack: mix(pair[0].slack, pair[1].slack),
+            bound: mix(pair[0].bound, pair[1].bound),
             narrow: mix(pair[0].narrow, pair[1].narrow),
             wide: [0, 1].map(|at| mix(pair[0].wide[at], pair[1].wide[at])),
         }
@@ -108,6 +115,7 @@ impl Curve {
             step.probes = step.probes.max(before.probes);
             step.probes_hundred = step.probes_hundred.max(before.probes_hundred).max(step.probes);
             step.slack = step.slack.max(before.slack);
+            step.bound = step.bound.max(before.bound);
             step.narrow = step.narrow.max(before.narrow);
             step.wide = [0, 1].map(|width| step.wide[width].max(before.wide[width]));
         }
@@ -116,8 +124,20 @@ impl Curve {
 
 impl Step {
     /// For an index too small to be measured.
-    const UNMEASURED: Self =
-        Self { recall: 0.0, probes: 1e9, probes_hundred: 1e9, slack: 3.0, narrow: 300.0, wide: [40.0, 20.0] };
+    const UNMEASURED: Self = Self {
+        recall: 0.0,
+        probes: 1e9,
+        probes_hundred: 1e9,
+        slack: 3.0,
+        bound: 3.0,
+        narrow: 300.0,
+        wide: [40.0, 20.0],
+    };
+
+    /// For a curve that was measured without it.
+    fn bound_unmeasured() -> f32 {
+        Self::UNMEASURED.bound
+    }
 }
 
 /// The recall that a client asks for by `ef`: what a graph (HNSW, M = 16) finds with it on text vectors of a hundred
@@ -143,6 +163,7 @@ mod tests {
                 probes: 2.0 + at * at,
                 probes_hundred: 4.0 + at * at * 1.5,
                 slack: 0.5 + at * 0.1,
+                bound: 0.8 + at * 0.1,
                 narrow: 40.0 + at * 10.0,
                 wide: [15.0 + at, 11.0 + at / 4.0],
             }

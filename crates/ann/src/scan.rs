@@ -195,8 +195,9 @@ fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, t
     }
     let Scratch { codes: Some(codes), survivors, slots, best, dots, .. } = scratch else { return Ok(()) };
     let slot = &slots[piece.slot];
-    let error = means.setting.slack * ERROR * slot.off;
     // Where nothing wider is at hand, the estimate itself decides.
+    let slack = if means.wide.is_some() { means.setting.slack } else { means.setting.bound };
+    let error = slack * ERROR * slot.off;
     let line = linear(&slot.list.factors[0]);
     let (slack, threshold) = match means.wide {
         Some(_) => (error, best.least().max(means.floor)),
@@ -299,7 +300,7 @@ fn refine(means: &Means<'_, '_>, scratch: &mut Scratch) {
     let Scratch { codes: Some(codes), slots, best, pending, starts, dots, profile, .. } = scratch else { return };
     let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
     let known = best.least().max(means.floor);
-    let error = means.setting.slack * ERROR;
+    let (error, bound) = (means.setting.slack * ERROR, means.setting.bound * ERROR);
     let mut kept = 0;
     starts.clear();
     for at in 0..pending.len() {
@@ -319,7 +320,7 @@ fn refine(means: &Means<'_, '_>, scratch: &mut Scratch) {
         let factors = &bytes[start + grid.record - 4..start + grid.record];
         let estimate = estimate_of(*dot, factors, spans, slot.base);
         // What is scored exactly later may lie under the floor by its estimate alone.
-        let margin = (spans[0].least + f32::from(u16::MAX) * spans[0].step) * error * slot.off;
+        let margin = (spans[0].least + f32::from(u16::MAX) * spans[0].step) * bound * slot.off;
         if estimate > best.least() && estimate + margin > means.floor {
             best.push(Candidate { estimate, margin, ..*candidate });
         }

@@ -7,6 +7,7 @@
 //!   at the end: for every true neighbour t of q
 //!       in the how-manieth list of q does it lie             ──► probes
 //!       how many errors below the known is its 1-bit code    ──► slack
+//!       how many errors below the tenth is its 1-bit code    ──► bound
 //!       how many stand before it at each width               ──► candidates
 //! ```
 //!
@@ -392,16 +393,17 @@ fn make_curve(answers: &[Answer]) -> Curve {
         let probes = quantile(&ten, MISSED_LISTS * missed) + 1;
         let asks = asks(answers, probes.min(LISTS_TRIED as u32));
         let place = |width: usize, missed: f32| quantile(&asks.places[width], missed) as f32 + 1.0;
-        let slack = match asks.slack.len() {
+        let errors = |slack: &[Slack]| match slack.len() {
             0 => SLACK_MOST,
-            _ => quantile(&asks.slack, MISSED_SLACK * missed).0,
+            _ => quantile(slack, MISSED_SLACK * missed).0,
         };
         curve.steps.push(Step {
             recall,
             probes: probes as f32,
             probes_hundred: quantile(&hundred, MISSED_LISTS * missed) as f32 + 1.0,
-            slack,
-            narrow: place(0, MISSED_SLACK * missed + MISSED_CANDIDATES * missed),
+            slack: errors(&asks.slack),
+            bound: errors(&asks.bound),
+            narrow: place(0, MISSED_CANDIDATES * missed),
             wide: [place(1, MISSED_CANDIDATES * missed), place(2, MISSED_CANDIDATES * missed)],
         });
     }
@@ -412,7 +414,9 @@ fn make_curve(answers: &[Answer]) -> Curve {
 /// What the true neighbours within the first lists ask, each sorted.
 #[derive(Default)]
 struct Asks {
+    /// How far its 1-bit code is below the known, and below the tenth nearest.
     slack: Vec<Slack>,
+    bound: Vec<Slack>,
     /// Their place among the candidates of each width.
     places: [Vec<u32>; 3],
 }
@@ -426,21 +430,28 @@ fn asks(answers: &[Answer], probes: u32) -> Asks {
     for answer in answers {
         let within = |width: usize| answer.best[width].iter().filter(move |seen| seen.rank < probes);
         let known = within(2).nth(KNOWN).map_or(f32::NEG_INFINITY, |seen| seen.score);
+        let tenth = answer.truth.get(NEAREST - 1).map_or(f32::NEG_INFINITY, |seen| seen.score);
         for truth in answer.truth.iter().take(NEAREST).filter(|truth| truth.rank < probes) {
             for (width, (places, kept)) in asks.places.iter_mut().zip(KEPT).enumerate() {
                 let place = within(width).position(|seen| seen.position == truth.position);
                 places.push(place.unwrap_or(kept) as u32);
             }
             let found = within(0).find(|seen| seen.position == truth.position);
-            asks.slack.push(Slack(match found {
-                Some(seen) if seen.score < known => ((known - seen.score) / seen.error.max(1e-30)).min(SLACK_MOST),
-                Some(_) => 0.0,
-                None => SLACK_MOST,
-            }));
+            let below = |bar: f32| {
+                Slack(match found {
+                    Some(seen) if seen.score < bar => ((bar - seen.score) / seen.error.max(1e-30)).min(SLACK_MOST),
+                    Some(_) => 0.0,
+                    None => SLACK_MOST,
+                })
+            };
+            asks.slack.push(below(known));
+            asks.bound.push(below(tenth));
         }
     }
     asks.places.iter_mut().for_each(|places| places.sort_unstable());
-    asks.slack.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    for slack in [&mut asks.slack, &mut asks.bound] {
+        slack.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    }
     asks
 }
 

@@ -153,6 +153,19 @@ fn every_metric_reaches_its_recall_resident_and_paged() {
 }
 
 #[test]
+fn narrow_codes_alone_find_what_wide_ones_find() {
+    let (world, dim, metric) = (World::new(), 48, Metric::Cosine);
+    let drawn = clustered(20_400, dim, 400, metric, 9);
+    let (vectors, queries) = drawn.split_at(20_000 * dim);
+    let index = world.index(vectors, dim, metric);
+    let params = SearchParams::default();
+    let narrow = recall(&world, &index, vectors, &params, 10, queries);
+    index.sections().iter().for_each(|(_, section)| section.load().unwrap());
+    let wide = recall(&world, &index, vectors, &params, 10, queries);
+    assert!(narrow > 0.95 && narrow > wide - 0.01, "narrow {narrow} wide {wide}");
+}
+
+#[test]
 fn exact_is_the_oracle() {
     for metric in METRICS {
         let (world, dim) = (World::new(), 17);
