@@ -28,29 +28,53 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Reads the kernel's charge and the tree, one after the other.
+    /// Reads the kernel's charge between two readings of the tree, and again where much was booked meanwhile: book and
+    /// scales must be of one moment.
     pub fn take(budget: &Budget) -> Self {
+        let mut before = booked(&lines(budget));
+        for _ in 1..TRIES {
+            let ledger = Self::after(budget);
+            let after = booked(&ledger.accounts);
+            if before.abs_diff(after) <= budget.limit() / 128 {
+                return ledger;
+            }
+            before = after;
+        }
+        Self::after(budget)
+    }
+
+    fn after(budget: &Budget) -> Self {
         let Charge { charged, peak } = kernel::charge();
-        let accounts: Vec<Line> = budget
-            .nodes()
-            .into_iter()
-            .filter(|(path, node)| !path.is_empty() && (node.own > 0 || node.predicted.is_some()))
-            .map(|(name, node)| Line {
-                name,
-                bytes: node.own,
-                predicted_bytes: node.predicted.unwrap_or(node.own),
-                formula: node.formula,
-                wanted_bytes: node.wanted,
-            })
-            .collect();
-        let booked: u64 = accounts.iter().map(|line| line.bytes).sum();
+        let accounts = lines(budget);
         Self {
             budget_bytes: budget.limit(),
             charged_bytes: charged,
             peak_bytes: peak,
-            unaccounted_bytes: charged as i64 - booked as i64,
+            unaccounted_bytes: charged as i64 - booked(&accounts) as i64,
             pressure: budget.pressure().name(),
             accounts,
         }
     }
+}
+
+/// Readings at most, where much is booked all the time.
+const TRIES: usize = 4;
+
+fn booked(lines: &[Line]) -> u64 {
+    lines.iter().map(|line| line.bytes).sum()
+}
+
+/// Every account that holds something or should.
+fn lines(budget: &Budget) -> Vec<Line> {
+    let nodes = budget.nodes().into_iter();
+    nodes
+        .filter(|(path, node)| !path.is_empty() && (node.own > 0 || node.predicted.is_some()))
+        .map(|(name, node)| Line {
+            name,
+            bytes: node.own,
+            predicted_bytes: node.predicted.unwrap_or(node.own),
+            formula: node.formula,
+            wanted_bytes: node.wanted,
+        })
+        .collect()
 }
