@@ -18,6 +18,12 @@ pub(crate) const RECALLS: [f32; 15] =
 /// The answers that recall is measured on.
 pub(crate) const NEAREST: usize = 10;
 
+/// Of what may be missed at a step, the parts that go to lists not probed, to codes not refined (where there are one-bit
+/// codes only: to candidates let go by their bound), and to candidates not rescored.
+pub(crate) const MISSED_LISTS: f32 = 0.7;
+pub(crate) const MISSED_SLACK: f32 = 0.15;
+pub(crate) const MISSED_CANDIDATES: f32 = 0.15;
+
 /// One measured step.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Step {
@@ -79,6 +85,14 @@ impl Curve {
             narrow: more(step.narrow),
             wide: step.wide.map(more),
         }
+    }
+
+    /// The same where only one-bit codes are at hand. Each candidate costs a read then, and a list little beside it: of
+    /// what may be missed, half goes to lists and half to candidates.
+    pub fn at_narrow(&self, recall: f32, k: usize) -> Setting {
+        let share = |of: f32| 1.0 - (1.0 - recall) * 0.5 / of;
+        let candidates = self.at(share(MISSED_SLACK + MISSED_CANDIDATES), k);
+        Setting { probes: self.at(share(MISSED_LISTS), k).probes, ..candidates }
     }
 
     fn step(&self, recall: f32) -> Step {

@@ -67,7 +67,7 @@ fn lists_wanted(means: &Means<'_, '_>, tally: &Tally, found: usize, done: usize)
         // One more of each: a filter of which little was seen is not taken for one that passes nothing.
         let share = (tally.passed + 1) as f64 / (tally.asked + 1) as f64;
         let k = (means.k as f64 / share).min(means.index.shape.rows as f64) as usize;
-        wanted = means.index.setting(k.max(means.k), means.params).probes;
+        wanted = means.index.setting(k.max(means.k), means.params, means.is_narrow()).probes;
     }
     // Fewer than k are right only if a threshold forbids more.
     if found < means.k && means.floor == f32::NEG_INFINITY {
@@ -167,6 +167,11 @@ struct Piece<'a> {
 }
 
 impl Means<'_, '_> {
+    /// Are one-bit codes all that candidates are chosen by?
+    pub(crate) fn is_narrow(&self) -> bool {
+        self.wide.is_none() && self.index.shape.metric != Metric::Manhattan
+    }
+
     fn codes_resident(&self) -> bool {
         self.codes1.is_some() && (self.params.filter.is_none() || self.rows.is_some())
     }

@@ -238,13 +238,14 @@ impl Index {
         search.finish(params, hits)
     }
 
-    /// What a search with these parameters scans and rescores.
-    pub fn setting(&self, k: usize, params: &SearchParams<'_>) -> Setting {
+    /// What a search with these parameters scans and rescores; `narrow`: where only one-bit codes are at hand.
+    pub fn setting(&self, k: usize, params: &SearchParams<'_>, narrow: bool) -> Setting {
         let recall = match (params.ef, params.recall) {
             (Some(ef), _) => recall_of_ef(ef.max(k.min(64))),
             (None, recall) => aim(recall.unwrap_or(self.meta.recall)),
         };
-        let mut setting = self.meta.curve.at(recall, k);
+        let curve = &self.meta.curve;
+        let mut setting = if narrow { curve.at_narrow(recall, k) } else { curve.at(recall, k) };
         // Where k is large against a list, the nearest fill whole lists, and twice as many again hold the strays.
         let lists_of_k = k as u64 * self.shape.lists as u64 / self.shape.rows as u64;
         setting.probes = setting.probes.max(lists_of_k as usize * 3);
@@ -277,7 +278,7 @@ impl Index {
             square: asked.square,
             k,
             params,
-            setting: self.setting(k, params),
+            setting: self.setting(k, params, wide.is_none() && self.shape.metric != Metric::Manhattan),
             floor: asked.floor(self),
             codes1: self.codes1.as_ref().and_then(resident),
             wide,

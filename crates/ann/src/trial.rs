@@ -16,7 +16,7 @@
 
 use crate::buffer::Buffer;
 use crate::coarse::Coarse;
-use crate::curve::{Curve, NEAREST, RECALLS, Step};
+use crate::curve::{Curve, MISSED_CANDIDATES, MISSED_LISTS, MISSED_SLACK, NEAREST, RECALLS, Step};
 use crate::encode::{Coded, Coding, linear, query_bytes, widths};
 use crate::layout::{List, Span};
 use crate::sample::HeldOut;
@@ -367,11 +367,6 @@ struct Answer {
     truth: Vec<Seen>,
     best: [Vec<Seen>; 3],
 }
-
-/// Of what may be missed, the parts that go to lists not probed, to codes not refined, and to candidates not rescored.
-const MISSED_LISTS: f32 = 0.7;
-const MISSED_SLACK: f32 = 0.15;
-const MISSED_CANDIDATES: f32 = 0.15;
 
 /// The known that a code is measured against: this many good candidates stand before it.
 const KNOWN: usize = 15;
