@@ -19,9 +19,8 @@ use std::sync::Arc;
 
 /// Pages of one read.
 const RUN: usize = 64;
-/// Pages that are paid for and read as one batch, or leave memory under one lock: one huge page. What is paid for is
-/// there soon after.
-const BATCH: u32 = 512;
+/// Pages that are paid for and read as one batch, or leave memory under one lock.
+const BATCH: u32 = 1024;
 
 /// The range in batches that end at multiples of [`BATCH`].
 fn batches(pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
