@@ -71,10 +71,6 @@ impl Compact {
         self.len
     }
 
-    pub(crate) fn room(&self) -> usize {
-        self.scale.len()
-    }
-
     pub(crate) fn dim(&self) -> usize {
         self.scales.of.len()
     }
@@ -83,11 +79,6 @@ impl Compact {
     pub(crate) fn push(&mut self, x: &[f32]) {
         self.len += 1;
         self.set(self.len - 1, x);
-    }
-
-    /// All the room is in use from now on, by zeros until set.
-    pub(crate) fn fill(&mut self) {
-        self.len = self.room();
     }
 
     pub(crate) fn set(&mut self, index: usize, x: &[f32]) {
@@ -127,7 +118,7 @@ mod tests {
         let mut compact = Compact::new(&account, scales, 3).unwrap();
         let rows = [[0.5f32, -900.0, 0.0], [0.0, 0.0, 0.0], [-2.0, 20.0, 0.01]];
         rows.iter().for_each(|row| compact.push(row));
-        assert_eq!((compact.len(), compact.room()), (3, 3));
+        assert_eq!(compact.len(), 3);
         let mut back = [0f32; 9];
         compact.unpack(0, 3, &mut back);
         assert!((back[0] - 0.5).abs() < 0.01 && (back[1] + 900.0).abs() < 8.0 && back[2] == 0.0);

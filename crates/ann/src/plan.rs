@@ -3,7 +3,7 @@
 //! ```text
 //!   phase      what is held at the same time                                    share of the limit
 //!   Sample     sample, held-out points, one batch                               1/2, 1/16, the batch
-//!   Train      sample + centroids, f32 rows of one region                       + 1/8, 1/8
+//!   Train      sample + centroids, f32 rows of a batch                          + 1/8, 1/8
 //!   Assign     centroids, their panels, a write buffer for each part, a batch   1/8, 1/8, 1/8
 //!   Encode     centroids, one part: vectors, rows, codes; candidates            2/5, 1/8
 //! ```
@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) clusters: usize,
     pub(crate) sample: usize,
     pub(crate) held_out: usize,
+    /// Rounds of training.
+    pub(crate) rounds: usize,
     /// Rows of f32 that one step of training may hold.
     pub(crate) region_rows: usize,
     /// Centroids whose panels may be held at a time.
@@ -93,6 +95,9 @@ impl Plan {
             clusters,
             sample,
             held_out,
+            // A round costs 16 points a centroid, so that all of training costs less than the assigning that follows it;
+            // small lists are scanned in no time anyway.
+            rounds: (count / clusters / 25).clamp(3, 10),
             region_rows: (share(1, 8) / (4 * dim)).max(8),
             tile: (share(1, 12) / (4 * dim + 4)).clamp(32, clusters.next_multiple_of(32)) / 32 * 32,
             load_rows: (load / load_row).max(1),
