@@ -72,6 +72,8 @@ pub fn build(
     let shape = Shape::new(metric, dim, count, lists.len(), blocks as usize);
     let mut writing = Writing { out, base_tag, shape, work, plan: &plan };
     let (spools, curve) = writing.encode(cut, &mut lists, &clusters, coding, coarse, held)?;
+    // What the loads were coded in is free now, and the kernel should know.
+    ramekin_memory::allocator_purge();
     writing.gather(spools)?;
     writing.whole(Part::Clusters, Priority::Centroids, lists.as_bytes())?;
     writing.whole(Part::Centroids, Priority::Centroids, &centroids)?;

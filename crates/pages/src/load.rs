@@ -19,8 +19,9 @@ use std::sync::Arc;
 
 /// Pages of one read.
 const RUN: usize = 64;
-/// Pages that are paid for and read as one batch, or leave memory under one lock.
-const BATCH: u32 = 1024;
+/// Pages that are paid for and read as one batch, or leave memory under one lock: one huge page, so that what is booked
+/// is there soon after.
+const BATCH: u32 = 512;
 
 /// The range in batches that end at multiples of [`BATCH`].
 fn batches(pages: Range<u32>) -> impl Iterator<Item = Range<u32>> {
