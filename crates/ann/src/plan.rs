@@ -36,7 +36,7 @@ pub(crate) struct Plan {
     /// Rounds of training.
     pub(crate) rounds: usize,
     /// Rows of f32 that one step of training may hold.
-    pub(crate) region_rows: usize,
+    pub(crate) train_rows: usize,
     /// Centroids whose panels may be held at a time.
     pub(crate) tile: usize,
     /// Vectors that one load of the encoder may hold.
@@ -95,10 +95,10 @@ impl Plan {
             clusters,
             sample,
             held_out,
-            // A round costs 16 points a centroid, so that all of training costs less than the assigning that follows it;
-            // small lists are scanned in no time anyway.
+            // A round costs 16 points a centroid: ten of them cost less than assigning the points of a large index, and
+            // three about as much as assigning those of a small one, whose lists are scanned in no time anyway.
             rounds: (count / clusters / 25).clamp(3, 10),
-            region_rows: (share(1, 8) / (4 * dim)).max(8),
+            train_rows: (share(1, 8) / (4 * dim)).max(8),
             tile: (share(1, 12) / (4 * dim + 4)).clamp(32, clusters.next_multiple_of(32)) / 32 * 32,
             load_rows: (load / load_row).max(1),
             part_buffers: share(1, 8).min(16 << 20),

@@ -67,7 +67,7 @@ fn lists_wanted(means: &Means<'_, '_>, tally: &Tally, found: usize, done: usize)
         // One more of each: a filter of which little was seen is not taken for one that passes nothing.
         let share = (tally.passed + 1) as f64 / (tally.asked + 1) as f64;
         let k = (means.k as f64 / share).min(means.index.shape.rows as f64) as usize;
-        wanted = means.index.setting(k.max(means.k), means.params, means.is_narrow()).probes;
+        wanted = means.index.setting(k.max(means.k), means.params, means.narrow).probes;
     }
     // Fewer than k are right only if a threshold forbids more.
     if found < means.k && means.floor == f32::NEG_INFINITY {
@@ -167,11 +167,6 @@ struct Piece<'a> {
 }
 
 impl Means<'_, '_> {
-    /// Are one-bit codes all that candidates are chosen by?
-    pub(crate) fn is_narrow(&self) -> bool {
-        self.wide.is_none() && self.index.shape.metric != Metric::Manhattan
-    }
-
     fn codes_resident(&self) -> bool {
         self.codes1.is_some() && (self.params.filter.is_none() || self.rows.is_some())
     }
@@ -201,7 +196,7 @@ fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, t
     let Scratch { codes: Some(codes), survivors, slots, best, dots, .. } = scratch else { return Ok(()) };
     let slot = &slots[piece.slot];
     // Where nothing wider is at hand, the estimate itself decides.
-    let slack = if means.wide.is_some() { means.setting.slack } else { means.setting.bound };
+    let slack = if means.narrow { means.setting.bound } else { means.setting.slack };
     let error = slack * ERROR * slot.off;
     let line = linear(&slot.list.factors[0]);
     let (slack, threshold) = match means.wide {
@@ -212,7 +207,7 @@ fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, t
     survivors.clear();
     codes.scan_ahead(piece.codes, piece.next, 0..piece.lanes.len(), &probe, survivors);
     let (margin, first) = (slot.f_most * error, best.kept() * 2);
-    if means.wide.is_none() {
+    if means.narrow {
         keep_survivors(means, scratch, piece, tally, &Probe { slack: error, ..probe });
         return Ok(());
     }

@@ -89,6 +89,8 @@ pub(crate) struct Means<'a, 'p> {
     pub(crate) codes1: Option<Resident<'a>>,
     /// The codes that survivors are refined with: their place in `WIDTHS`, and their bytes.
     pub(crate) wide: Option<(usize, Resident<'a>)>,
+    /// One-bit codes are all that candidates are chosen by.
+    pub(crate) narrow: bool,
     pub(crate) vectors: Option<Resident<'a>>,
     pub(crate) rows: Option<Resident<'a>>,
 }
@@ -271,6 +273,7 @@ impl Index {
         let widest = || self.wide.as_ref().and_then(resident).map(|bytes| (2, bytes));
         let narrower = || self.codes1.as_ref().and_then(|_| resident(&self.narrow)).map(|bytes| (1, bytes));
         let wide = if self.shape.metric == Metric::Manhattan { None } else { widest().or_else(narrower) };
+        let narrow = wide.is_none() && self.shape.metric != Metric::Manhattan;
         Means {
             index: self,
             pages: asked.pages,
@@ -278,10 +281,11 @@ impl Index {
             square: asked.square,
             k,
             params,
-            setting: self.setting(k, params, wide.is_none() && self.shape.metric != Metric::Manhattan),
+            setting: self.setting(k, params, narrow),
             floor: asked.floor(self),
             codes1: self.codes1.as_ref().and_then(resident),
             wide,
+            narrow,
             vectors,
             rows: resident(&self.rows),
         }

@@ -64,7 +64,7 @@ fn pack(centroids: &Compact, from: usize, to: usize) -> Panels {
 }
 
 /// One panel set, the rows shared out over threads.
-pub(crate) fn assign(panels: &Panels, rows: &[f32], best: &mut [u32], scores: &mut [f32], threads: usize) {
+fn assign(panels: &Panels, rows: &[f32], best: &mut [u32], scores: &mut [f32], threads: usize) {
     let part = best.len().div_ceil(threads.max(1)).next_multiple_of(16).max(64);
     std::thread::scope(|scope| {
         let mut parts = rows.chunks(part * panels.dim()).zip(best.chunks_mut(part)).zip(scores.chunks_mut(part));

@@ -74,7 +74,7 @@ impl Part<'_> {
 fn nearest(part: &Part<'_>, centroids: &Compact, plan: &Plan, work: &Work<'_>) -> Result<Buffer<u32>> {
     let mut near = Buffer::<u32>::new(&work.account, part.len())?;
     let tiles = Tiles::new(centroids, plan.tile, work.threads, &work.account)?;
-    let batch = plan.region_rows.min(4096).min(part.len());
+    let batch = plan.train_rows.min(4096).min(part.len());
     let mut points = Buffer::<f32>::new(&work.account, batch * plan.dim)?;
     let mut scores = Buffer::<f32>::new(&work.account, batch)?;
     for from in (0..part.len()).step_by(batch) {
@@ -96,7 +96,7 @@ fn move_to_means(
     centroids: &mut Compact,
 ) -> Result<()> {
     let (k, dim) = (centroids.len(), plan.dim);
-    let range = plan.region_rows.min(k);
+    let range = plan.train_rows.min(k);
     let mut sums = Buffer::<f32>::new(&work.account, range * dim)?;
     let mut point = vec![0.0; dim];
     for from in (0..k).step_by(range) {
