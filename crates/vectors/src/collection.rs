@@ -43,6 +43,22 @@ impl View {
         parts
     }
 
+    /// This view and the growing parts that a newer one has besides, or `None` if one of them is gone already.
+    pub(crate) fn with_newer(self: &Arc<Self>, newest: &Self) -> Option<Arc<Self>> {
+        let last = self.active.number();
+        let mut newer: Vec<_> = newest.frozen.iter().filter(|part| part.number() > last).cloned().collect();
+        match newest.active.number() - last {
+            0 => Some(self.clone()),
+            begun if begun == newer.len() as u64 + 1 => {
+                let mut frozen = self.frozen.clone();
+                frozen.push(self.active.clone());
+                frozen.append(&mut newer);
+                Some(Arc::new(Self { active: newest.active.clone(), frozen, segments: self.segments.clone() }))
+            }
+            _ => None,
+        }
+    }
+
     /// The first record that changed payloads in memory need; [`CLEAN`]: none.
     pub(crate) fn patched_from(&self) -> Position {
         self.segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN)
@@ -82,7 +98,7 @@ impl Collection {
         growing: &Account,
         replay_from: Position,
     ) -> Result<Self> {
-        let active = Arc::new(Growing::new(&config, growing)?);
+        let active = Arc::new(Growing::new(0, &config, growing)?);
         Ok(Self {
             number,
             config: ArcSwap::from_pointee(config),
@@ -195,7 +211,7 @@ impl Collection {
         if view.active.from() == CLEAN {
             return Ok(false);
         }
-        let active = Arc::new(Growing::new(&self.config.load(), &self.growing_account)?);
+        let active = Arc::new(Growing::new(view.active.number() + 1, &self.config.load(), &self.growing_account)?);
         let mut frozen = view.frozen.clone();
         frozen.push(view.active.clone());
         self.view.store(Arc::new(View { active, frozen, segments: view.segments.clone() }));

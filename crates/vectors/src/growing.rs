@@ -44,6 +44,8 @@ pub(crate) struct PayloadAt {
 }
 
 pub(crate) struct Growing {
+    /// Parts of a collection are numbered as they are begun.
+    number: u64,
     inner: RwLock<Inner>,
     /// Position of the first record whose effects stand here, or in deletes made meanwhile; [`CLEAN`]: none.
     from: AtomicU64,
@@ -108,7 +110,7 @@ impl ColumnData {
 }
 
 impl Growing {
-    pub(crate) fn new(config: &CollectionConfig, account: &Account) -> Result<Self> {
+    pub(crate) fn new(number: u64, config: &CollectionConfig, account: &Account) -> Result<Self> {
         let column = |dim| ColumnData { dim, chunks: Vec::new(), slot_of: Vec::new(), vector_of: Vec::new() };
         let columns = config.vectors.iter().map(|(name, vector)| (name.clone(), column(vector.dim))).collect();
         let inner = Inner {
@@ -124,7 +126,11 @@ impl Growing {
             owed: None,
             version: 0,
         };
-        Ok(Self { inner: RwLock::new(inner), from: AtomicU64::new(CLEAN) })
+        Ok(Self { number, inner: RwLock::new(inner), from: AtomicU64::new(CLEAN) })
+    }
+
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Bytes that the points of a batch take here; an open chunk a column comes on top, once.
@@ -268,11 +274,6 @@ impl Inner {
 
     pub(crate) fn live(&self) -> usize {
         self.ids.len() - self.dead_count
-    }
-
-    /// Slots whose point was replaced or deleted.
-    pub(crate) fn dead(&self) -> usize {
-        self.dead_count
     }
 
     /// Bytes in use and promised.

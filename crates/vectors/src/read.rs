@@ -9,7 +9,7 @@ use crate::api::{Held, Page, Parts, PayloadParts, Record, VectorParts};
 use crate::collection::{Collection, View};
 use crate::payload;
 use crate::shared::Shared;
-use ramekin_base::{PointId, Result};
+use ramekin_base::{Error, PointId, Result};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use std::sync::Arc;
@@ -43,32 +43,48 @@ pub(crate) fn places(shared: &Shared, view: &View, ids: &[PointId]) -> Result<Ve
     Ok(places)
 }
 
-/// Views that a read looks at before it asks changes to wait for it.
+/// Times that a read looks before it asks changes to wait for it.
 const LOOKS: usize = 4;
 
-/// Reads from the newest view, and again where it has become an old one meanwhile and that may tell: a point that
-/// was replaced stands in a part that the old view has not, and what a part needs of the log may be gone. A read that
-/// is always too slow keeps changes out for its last look.
-pub(crate) fn on_view<T>(collection: &Collection, look: impl Fn(&View) -> Result<T>) -> Result<T> {
-    let deaths = |view: &View| {
-        let growing: u64 = view.growing().map(|part| part.read().dead() as u64).sum();
-        growing + view.segments.iter().map(|segment| segment.dead.count()).sum::<u64>()
-    };
+/// Reads what changes meanwhile. `sealed` looks at the segments of a view, which may take long; `answer` makes the
+/// answer of what it found and of the view's growing parts, or `None` if all must be looked at again.
+///
+/// A point that is replaced while we look goes to the part that grows then. Where that was begun after our view, the
+/// answer is made of our segments and of the newer parts too; only where such a part has been sealed already, or what a
+/// part needs of the log is gone, all begins again. A read that is always too slow keeps changes out for its last look.
+pub(crate) fn on_view<S, T>(
+    collection: &Collection,
+    sealed: impl Fn(&View) -> Result<S>,
+    answer: impl Fn(&View, &S) -> Result<Option<T>>,
+) -> Result<T> {
     for _ in 0..LOOKS {
         let view = collection.view.load_full();
-        let before = deaths(&view);
-        let is_current = || Arc::ptr_eq(&view, &collection.view.load_full());
-        // A death that is counted already may have come with a newer view, and then it would not tell.
-        if !is_current() {
-            continue;
-        }
-        let found = look(&view);
-        if is_current() || (found.is_ok() && deaths(&view) == before) {
-            return found;
+        match look(collection, &view, &sealed, &answer) {
+            Ok(None) => {}
+            Err(_) if !Arc::ptr_eq(&view, &collection.view.load()) => {}
+            found => return found.transpose().unwrap_or_else(|| Err(Error::bug("a look without an answer"))),
         }
     }
     let _change = collection.change.lock();
-    look(&collection.view.load_full())
+    let view = collection.view.load_full();
+    answer(&view, &sealed(&view)?)?.ok_or_else(|| Error::bug("points moved while changes were kept out"))
+}
+
+fn look<S, T>(
+    collection: &Collection,
+    view: &Arc<View>,
+    sealed: impl Fn(&View) -> Result<S>,
+    answer: impl Fn(&View, &S) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    let found = sealed(view)?;
+    for _ in 0..LOOKS {
+        let Some(view) = view.with_newer(&collection.view.load()) else { break };
+        let made = answer(&view, &found)?;
+        if Arc::ptr_eq(&view.active, &collection.view.load().active) {
+            return Ok(made);
+        }
+    }
+    Ok(None)
 }
 
 /// The first of some ids that is not among the records that were found.
@@ -201,7 +217,7 @@ pub(crate) fn get(
     ids: &[PointId],
     parts: &Parts,
 ) -> Result<Held<Vec<Record>>> {
-    on_view(collection, |view| get_from(shared, view, ids, parts))
+    on_view(collection, |_| Ok(()), |view, ()| get_from(shared, view, ids, parts).map(Some))
 }
 
 fn get_from(shared: &Shared, view: &View, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
@@ -221,7 +237,7 @@ pub(crate) fn scroll(
     limit: usize,
     parts: &Parts,
 ) -> Result<Held<Page>> {
-    on_view(collection, |view| scroll_from(shared, view, from, limit, parts))
+    on_view(collection, |_| Ok(()), |view, ()| scroll_from(shared, view, from, limit, parts).map(Some))
 }
 
 fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize, parts: &Parts) -> Result<Held<Page>> {
@@ -255,4 +271,146 @@ fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize
     found.truncate(limit);
     let records = fetcher.records(&found)?;
     Ok(Held { value: Page { records, next }, memory: vec![fetcher.memory] })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
+mod tests {
+    use super::*;
+    use crate::api::{Batch, CollectionConfig};
+    use crate::growing::{Growing, PayloadAt};
+    use ramekin_memory::Budget;
+    use std::cell::Cell;
+    use std::collections::BTreeMap;
+
+    const ID: PointId = PointId::Num(7);
+
+    struct Moving {
+        collection: Collection,
+        pages: Pages,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Moving {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let (disk, _) = ramekin_disk::probe(folder.path(), Some(ramekin_disk::Engine::Pread)).unwrap();
+            let budget = Budget::new(16 << 20);
+            let pages = Pages::new(disk, budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
+            let config = CollectionConfig {
+                vectors: BTreeMap::new(),
+                full_scan_threshold_kib: 0,
+                deleted_threshold: 0.2,
+                vacuum_min_vectors: 1000,
+                recall: 0.95,
+                echo: BTreeMap::new(),
+            };
+            let collection = Collection::new(1, config, &budget.root().child("growing", ""), 0).unwrap();
+            let moving = Self { collection, pages, _folder: folder };
+            moving.put();
+            moving
+        }
+
+        /// Puts the point where points go now.
+        fn put(&self) {
+            let batch = Batch { ids: vec![ID], ..Batch::default() };
+            self.collection.view.load().active.promise(Growing::bytes_for(&batch)).unwrap();
+            self.collection.apply_upsert(&self.pages, &batch, 1, |_| PayloadAt::default(), 1).unwrap();
+        }
+
+        /// A new part begins, and the point goes there.
+        fn go_on(&self) {
+            assert!(self.collection.freeze().unwrap());
+            self.put();
+        }
+
+        /// The parts that wait are gone, as after a seal.
+        fn forget_frozen(&self) {
+            let _change = self.collection.change.lock();
+            let keep = |view: &View| View { active: view.active.clone(), frozen: Vec::new(), segments: Vec::new() };
+            self.collection.swap(keep);
+        }
+    }
+
+    /// Where the point is alive.
+    fn standing(view: &View) -> Vec<usize> {
+        view.growing().enumerate().filter(|(_, part)| part.read().find(ID).is_some()).map(|(at, _)| at).collect()
+    }
+
+    #[test]
+    fn a_part_that_is_begun_meanwhile_is_looked_at_too() {
+        let (moving, looks) = (Moving::new(), Cell::new(0));
+        let sealed = |_: &View| {
+            looks.set(looks.get() + 1);
+            moving.go_on();
+            moving.go_on();
+            Ok(())
+        };
+        assert_eq!(on_view(&moving.collection, sealed, |view, ()| Ok(Some(standing(view)))).unwrap(), [0]);
+        assert_eq!(looks.get(), 1);
+    }
+
+    #[test]
+    fn a_part_that_came_and_went_lets_all_begin_again() {
+        let (moving, looks) = (Moving::new(), Cell::new(0));
+        let sealed = |_: &View| {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                moving.go_on();
+                moving.go_on();
+                moving.forget_frozen();
+            }
+            Ok(())
+        };
+        assert_eq!(on_view(&moving.collection, sealed, |view, ()| Ok(Some(standing(view)))).unwrap(), [0]);
+        assert_eq!(looks.get(), 2);
+    }
+
+    #[test]
+    fn a_part_that_is_begun_while_the_answer_is_made_is_seen() {
+        let (moving, looks, answers) = (Moving::new(), Cell::new(0), Cell::new(0));
+        let answer = |view: &View, (): &()| {
+            answers.set(answers.get() + 1);
+            if answers.get() <= 2 {
+                moving.go_on();
+            }
+            Ok(Some(standing(view)))
+        };
+        let sealed = |_: &View| {
+            looks.set(looks.get() + 1);
+            Ok(())
+        };
+        assert_eq!(on_view(&moving.collection, sealed, answer).unwrap(), [0]);
+        assert_eq!((looks.get(), answers.get()), (1, 3));
+    }
+
+    #[test]
+    fn a_read_that_is_always_too_slow_keeps_changes_out() {
+        let moving = Moving::new();
+        let sealed = |_: &View| {
+            let is_last = moving.collection.change.is_locked();
+            if !is_last {
+                moving.go_on();
+                moving.go_on();
+                moving.forget_frozen();
+            }
+            Ok(is_last)
+        };
+        let answer = |view: &View, is_last: &bool| Ok(Some((standing(view), *is_last)));
+        assert_eq!(on_view(&moving.collection, sealed, answer).unwrap(), (vec![0], true));
+    }
+
+    #[test]
+    fn an_error_counts_only_where_nothing_has_changed() {
+        let (moving, looks) = (Moving::new(), Cell::new(0));
+        let answer = |_: &View, (): &()| {
+            looks.set(looks.get() + 1);
+            if looks.get() == 1 {
+                moving.go_on();
+            }
+            Err::<Option<()>, _>(Error::io("gone"))
+        };
+        assert!(on_view(&moving.collection, |_| Ok(()), answer).is_err());
+        assert_eq!(looks.get(), 2);
+    }
 }

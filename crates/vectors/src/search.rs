@@ -11,6 +11,7 @@ use crate::api::{
     VectorParts,
 };
 use crate::collection::{Collection, View};
+use crate::growing::Growing;
 use crate::read::{self, Fetcher, Place};
 use crate::segment::{Named, Segment};
 use crate::shared::Shared;
@@ -18,10 +19,12 @@ use crate::top::{Found, Top};
 use ramekin_ann::{Hit, Search, SearchParams};
 use ramekin_base::limits::{PAGE, RESULTS_MAX};
 use ramekin_base::{Error, PointId, Result};
+use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use ramekin_vecmath::{Metric, normalise};
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// Rank score (larger is better) to what users of the metric expect, and back: both are their own inverse.
 fn outward(metric: Metric, score: f32) -> f32 {
@@ -40,24 +43,40 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
     if query.target == Target::Ids {
         return in_id_order(shared, collection, query);
     }
-    read::on_view(collection, |view| query_from(shared, collection, &config, view, query))
+    let at_segments = |view: &View| from_segments(shared, collection, &config, view, query);
+    read::on_view(collection, at_segments, |view, sealed| answer(shared, &config, view, query, sealed))
 }
 
-fn query_from(
+/// What the segments of a view have found.
+struct FromSegments {
+    vector: Vec<f32>,
+    excluded: Option<PointId>,
+    found: Vec<Found>,
+    places: HashMap<PointId, Place>,
+    pages: Pages,
+    profile: Profile,
+    memory: Reservation,
+}
+
+/// The vector of a query by the collection's configuration, and the score to beat.
+fn vector_config<'a>(config: &'a CollectionConfig, query: &Query) -> Result<(&'a VectorConfig, Metric, Option<f32>)> {
+    let vector = config.vectors.get(&query.using).ok_or_else(|| unknown_vector(&query.using))?;
+    let metric = vector.metric.metric();
+    Ok((vector, metric, query.score_threshold.map(|score| outward(metric, score))))
+}
+
+fn from_segments(
     shared: &Shared,
     collection: &Collection,
     config: &CollectionConfig,
     view: &View,
     query: &Query,
-) -> Result<(Held<Vec<Scored>>, Profile)> {
+) -> Result<FromSegments> {
     let wanted = query.limit + query.offset;
-    let vector_config = config.vectors.get(&query.using).ok_or_else(|| unknown_vector(&query.using))?;
+    let (vector_config, _, threshold) = vector_config(config, query)?;
     let (vector, excluded) = target(shared, view, query, vector_config)?;
-    let metric = vector_config.metric.metric();
-    let threshold = query.score_threshold.map(|score| outward(metric, score));
-    let memory = shared.accounts.queries.try_reserve(result_bytes(wanted, view))?;
+    let memory = shared.accounts.queries.try_reserve((wanted as u64 + 1) * HIT_BYTES + 4096)?;
     let mut top = Top::new(wanted, threshold, excluded);
-    let mut profile = Profile { reserved_bytes: memory.bytes(), ..Profile::default() };
     let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
     let params = SearchParams {
         ef: query.ef,
@@ -71,30 +90,48 @@ fn query_from(
     let pages = shared.pages.counted();
     let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
     let hits = segments(view, &query.using, &params, search);
-    add(&mut profile, &scratch.profile);
+    let profile = profile(&scratch.profile);
     shared.put_scratch(scratch);
-    let hits = hits.map_err(|error| report(collection, error))?;
-    let mut rows = identify(&pages, view, &hits, &mut top)?;
-    let mut lists = vec![top.into_sorted()];
+    let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;
+    Ok(FromSegments { vector, excluded, found: top.into_sorted(), places, pages, profile, memory })
+}
+
+/// The results of a query, or `None` where points that were found have moved so that others should stand there.
+fn answer(
+    shared: &Shared,
+    config: &CollectionConfig,
+    view: &View,
+    query: &Query,
+    sealed: &FromSegments,
+) -> Result<Option<(Held<Vec<Scored>>, Profile)>> {
+    let wanted = query.limit + query.offset;
+    let (_, metric, threshold) = vector_config(config, query)?;
+    let mut memory = shared.accounts.queries.try_reserve((wanted as u64 + 1) * (FOUND_BYTES + RESULT_BYTES))?;
+    let mut lists = vec![sealed.found.clone()];
     // A part that is small enough to be scanned counts as indexed.
     let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
     for (_, part) in view.oldest_growing().into_iter().filter(|(_, part)| part.read().bytes() <= most) {
-        let mut top = Top::new(wanted, threshold, excluded);
-        part.read().search(&query.using, metric, &vector, &mut top);
+        if part.read().live() == 0 {
+            continue;
+        }
+        memory.grow((wanted as u64 + 1) * FOUND_BYTES)?;
+        let mut top = Top::new(wanted, threshold, sealed.excluded);
+        part.read().search(&query.using, metric, &sealed.vector, &mut top);
         lists.push(top.into_sorted());
     }
-    let found = settle(view, lists, wanted, &mut rows);
-    let page: Vec<Found> = found.into_iter().skip(query.offset).take(query.limit).collect();
+    let Some(found) = settle(view, lists, wanted, &sealed.places) else { return Ok(None) };
+    let page: Vec<(Found, Place)> = found.into_iter().skip(query.offset).take(query.limit).collect();
     let started = shared.options.clock.now();
-    let mut fetcher = Fetcher::new(shared, &pages, view, &query.parts)?;
-    let places: Vec<_> = page.iter().filter_map(|found| Some((found.id, *rows.get(&found.id)?))).collect();
+    let mut fetcher = Fetcher::new(shared, &sealed.pages, view, &query.parts)?;
+    let places: Vec<_> = page.iter().map(|(found, place)| (found.id, *place)).collect();
     let records = fetcher.records(&places)?;
+    let mut profile = Profile { reserved_bytes: sealed.memory.bytes() + memory.bytes(), ..sealed.profile };
     profile.stages_us.payload = (shared.options.clock.now() - started).as_micros() as u64;
-    let trip = pages.trip();
+    let trip = sealed.pages.trip();
     (profile.reads, profile.cache_hits) = (trip.reads, trip.hits);
     profile.read_bytes = trip.read_pages * PAGE as u64;
-    let scored = scored(view, page, records, &places, metric);
-    Ok((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile))
+    let scored = scored(view, page, records, metric);
+    Ok(Some((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile)))
 }
 
 /// The best of all segments: of a hit, `index` is the segment's place in the view.
@@ -137,51 +174,49 @@ fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut Top) -> Result<H
     Ok(rows)
 }
 
-/// What the results of a query hold besides their payloads: some candidates of each part, places by id, the page.
-fn result_bytes(wanted: usize, view: &View) -> u64 {
-    let parts = (1 + view.segments.len() + view.growing().count()) as u64;
-    (wanted as u64 + 1) * (192 + 64 * parts) + 4096
-}
+/// What a result wanted from the segments holds: the hit, its place in the best, its place by id.
+const HIT_BYTES: u64 = 192;
+/// A result in the list of a part, and in the best of all lists by id and by score.
+const FOUND_BYTES: u64 = 208;
+/// A result with its place.
+const RESULT_BYTES: u64 = 96;
 
-/// The best of all lists, each id once. The lists are of the segments together, then of the growing parts from old to
-/// new: that is the way of a point that is replaced while we look. It may be found in both its places, so each part
-/// keeps as many as are wanted, and the newest place is the one that counts.
-fn settle(view: &View, lists: Vec<Vec<Found>>, wanted: usize, rows: &mut HashMap<PointId, Place>) -> Vec<Found> {
+/// The best of all lists, each id once, and where it stands. The lists are of the segments together, then of the growing
+/// parts from old to new: that is the way of a point that is replaced while we look. It may be found in both its places,
+/// so each part keeps as many as are wanted, and the newest place is the one that counts. `None`: too few are left,
+/// because some have gone on meanwhile.
+fn settle(
+    view: &View,
+    lists: Vec<Vec<Found>>,
+    wanted: usize,
+    sealed: &HashMap<PointId, Place>,
+) -> Option<Vec<(Found, Place)>> {
     let mut newest: HashMap<PointId, f32> = HashMap::with_capacity(lists.iter().map(Vec::len).sum());
     newest.extend(lists.into_iter().flatten().map(|found| (found.id, found.score)));
     let mut found: Vec<Found> = newest.into_iter().map(|(id, score)| Found { score, id }).collect();
     found.sort_unstable();
-    let growing = view.oldest_growing();
-    found.retain(|found| {
-        for (at, part) in &growing {
-            if let Some(slot) = part.read().find(found.id) {
-                rows.insert(found.id, Place::Growing(*at, slot));
-            }
-        }
-        rows.contains_key(&found.id)
-    });
-    found.truncate(wanted);
-    found
+    let growing: Vec<_> = view.growing().collect();
+    let place = |id: PointId| {
+        let slot = |(at, part): (usize, &&Arc<Growing>)| Some(Place::Growing(at, part.read().find(id)?));
+        growing.iter().enumerate().find_map(slot).or_else(|| sealed.get(&id).copied())
+    };
+    let total = found.len();
+    let placed: Vec<_> = found.into_iter().filter_map(|found| Some((found, place(found.id)?))).take(wanted).collect();
+    (placed.len() == total.min(wanted)).then_some(placed)
 }
 
-fn scored(
-    view: &View,
-    page: Vec<Found>,
-    records: Vec<Record>,
-    places: &[(PointId, Place)],
-    metric: Metric,
-) -> Vec<Scored> {
+fn scored(view: &View, page: Vec<(Found, Place)>, records: Vec<Record>, metric: Metric) -> Vec<Scored> {
     let growing: Vec<_> = view.growing().collect();
-    let version = |place: &Place| match place {
-        Place::Growing(at, _) => growing[*at].read().version(),
-        Place::Sealed(at, _) => view.segments[*at].meta.version,
+    let version = |place: Place| match place {
+        Place::Growing(at, _) => growing[at].read().version(),
+        Place::Sealed(at, _) => view.segments[at].meta.version,
     };
-    let versions: Vec<u64> = places.iter().map(|(_, place)| version(place)).collect();
-    page.into_iter()
-        .zip(records)
-        .zip(versions)
-        .map(|((found, record), version)| Scored { record, score: outward(metric, found.score), version })
-        .collect()
+    let scored = |((found, place), record): ((Found, Place), Record)| Scored {
+        record,
+        score: outward(metric, found.score),
+        version: version(place),
+    };
+    page.into_iter().zip(records).map(scored).collect()
 }
 
 /// A page that fails its checksum turns the collection red; the query fails, others go on.
@@ -242,13 +277,8 @@ fn in_id_order(shared: &Shared, collection: &Collection, query: &Query) -> Resul
     Ok((Held { value, memory: held.memory }, Profile::default()))
 }
 
-fn add(total: &mut Profile, more: &ramekin_ann::Profile) {
-    total.clusters += more.clusters;
-    total.codes += more.codes;
-    total.rescored += more.rescored;
-    total.pages += more.pages;
-    let Stages { coarse, scan, rescore, payload: _ } = &mut total.stages_us;
-    *coarse += more.coarse_us;
-    *scan += more.scan_us;
-    *rescore += more.rescore_us;
+fn profile(of: &ramekin_ann::Profile) -> Profile {
+    let stages_us = Stages { coarse: of.coarse_us, scan: of.scan_us, rescore: of.rescore_us, payload: 0 };
+    let (clusters, codes, rescored, pages) = (of.clusters, of.codes, of.rescored, of.pages);
+    Profile { clusters, codes, rescored, pages, stages_us, ..Profile::default() }
 }

@@ -388,7 +388,9 @@ impl Store {
 
     pub fn count(&self, name: &str) -> Result<u64> {
         let collection = self.shared.find(name)?;
-        read::on_view(&collection, |view| Ok(view.live()))
+        // Of one moment: no point is on its way from one part to another.
+        let _change = collection.change.lock();
+        Ok(collection.view.load().live())
     }
 }
 
