@@ -7,12 +7,13 @@
 //! ```
 //!
 //! A filter that lets little through makes the nearest lists too few: the k nearest that pass are about the k / share
-//! nearest of all, and so many lists are scanned as those would need.
+//! nearest of all, and so many lists are scanned as those would need. The share is that of all indexes of the search so
+//! far: where most of an index is filtered out, the k nearest may well stand in others.
 
 use crate::encode::{linear, query_bytes, widths};
 use crate::index::FETCH_BYTES;
 use crate::layout::List;
-use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Slot};
+use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Slot, Tally};
 use crate::search::Means;
 use crate::trial::{ERROR, estimate_of};
 use ramekin_base::Result;
@@ -29,20 +30,19 @@ const AHEAD_BLOCKS: usize = 16;
 pub(crate) fn scan(means: &Means<'_, '_>, scratch: &mut Scratch) -> Result<()> {
     scratch.best.begin(means.kept());
     scratch.pending.clear();
-    let mut tally = Tally::default();
     let mut done = 0;
     loop {
         let until = scratch.slots.len();
         if means.codes_resident() {
             for slot in done..until {
-                scan_resident(means, scratch, slot, &mut tally)?;
+                scan_resident(means, scratch, slot)?;
             }
         } else {
-            scan_paged(means, scratch, done..until, &mut tally)?;
+            scan_paged(means, scratch, done..until)?;
         }
         refine(means, scratch);
         done = until;
-        let wanted = lists_wanted(means, &tally, scratch.best.len(), done);
+        let wanted = lists_wanted(means, scratch, done);
         if wanted <= done {
             break;
         }
@@ -52,15 +52,10 @@ pub(crate) fn scan(means: &Means<'_, '_>, scratch: &mut Scratch) -> Result<()> {
     Ok(())
 }
 
-/// How the filter answered.
-#[derive(Default)]
-struct Tally {
-    asked: u64,
-    passed: u64,
-}
-
-/// How many lists should be scanned, now that `done` of them have given `found` candidates.
-fn lists_wanted(means: &Means<'_, '_>, tally: &Tally, found: usize, done: usize) -> usize {
+/// How many lists should be scanned, now that `done` of them are.
+fn lists_wanted(means: &Means<'_, '_>, scratch: &Scratch, done: usize) -> usize {
+    let Scratch { tally, best, chosen, .. } = scratch;
+    let found = chosen.len() + best.len();
     let lists = means.index.shape.lists;
     let mut wanted = done;
     if tally.passed < tally.asked && means.params.probes.is_none() {
@@ -86,7 +81,7 @@ fn more_slots(means: &Means<'_, '_>, scratch: &mut Scratch, wanted: usize) -> Re
     Ok(())
 }
 
-fn scan_resident(means: &Means<'_, '_>, scratch: &mut Scratch, slot: usize, tally: &mut Tally) -> Result<()> {
+fn scan_resident(means: &Means<'_, '_>, scratch: &mut Scratch, slot: usize) -> Result<()> {
     let list = scratch.slots[slot].list;
     let shape = &means.index.shape;
     let rows = means.rows.as_deref().unwrap_or_default();
@@ -101,7 +96,7 @@ fn scan_resident(means: &Means<'_, '_>, scratch: &mut Scratch, slot: usize, tall
             let from = start + lanes.start / BLOCK * block;
             let to = start + lanes.end.div_ceil(BLOCK) * block;
             let piece = Piece { slot, lanes, codes: &codes[from..to], next, rows, rows_from: 0 };
-            scan_piece(means, scratch, &piece, tally)?;
+            scan_piece(means, scratch, &piece)?;
         }
         return Ok(());
     }
@@ -115,7 +110,7 @@ fn pieces(count: u32) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// Lists that are not in memory: as many at a time as one fetch may name, with their rows if a filter asks for those.
-fn scan_paged(means: &Means<'_, '_>, scratch: &mut Scratch, slots: Range<usize>, tally: &mut Tally) -> Result<()> {
+fn scan_paged(means: &Means<'_, '_>, scratch: &mut Scratch, slots: Range<usize>) -> Result<()> {
     let shape = &means.index.shape;
     let mut todo = slots.flat_map(|slot| pieces(scratch.slots[slot].list.count).map(move |lanes| (slot, lanes)));
     let todo: Vec<(usize, Range<usize>)> = todo.by_ref().collect();
@@ -147,7 +142,7 @@ fn scan_paged(means: &Means<'_, '_>, scratch: &mut Scratch, slots: Range<usize>,
             let rows = rows.map_or(&[][..], |(rows, _)| pinned.bytes(rows));
             let piece =
                 Piece { slot: *slot, lanes: lanes.clone(), codes: pinned.bytes(*codes), next: &[], rows, rows_from };
-            scan_piece(means, scratch, &piece, tally)?;
+            scan_piece(means, scratch, &piece)?;
         }
     }
     Ok(())
@@ -188,10 +183,10 @@ impl Means<'_, '_> {
     }
 }
 
-fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
+fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>) -> Result<()> {
     scratch.profile.codes += piece.lanes.len() as u64;
     if means.index.shape.metric == Metric::Manhattan {
-        return scan_bytes(means, scratch, piece, tally);
+        return scan_bytes(means, scratch, piece);
     }
     let Scratch { codes: Some(codes), survivors, slots, best, dots, .. } = scratch else { return Ok(()) };
     let slot = &slots[piece.slot];
@@ -208,7 +203,7 @@ fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, t
     codes.scan_ahead(piece.codes, piece.next, 0..piece.lanes.len(), &probe, survivors);
     let (margin, first) = (slot.f_most * error, best.kept() * 2);
     if means.narrow {
-        keep_survivors(means, scratch, piece, tally, &Probe { slack: error, ..probe });
+        keep_survivors(means, scratch, piece, &Probe { slack: error, ..probe });
         return Ok(());
     }
     let mut rest = f32::INFINITY;
@@ -217,11 +212,11 @@ fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, t
         dots.clear();
         dots.extend_from_slice(&survivors.estimates);
         rest = *dots.select_nth_unstable_by(first - 1, |a, b| b.total_cmp(a)).1;
-        send_survivors(means, scratch, piece, tally, rest..f32::INFINITY);
+        send_survivors(means, scratch, piece, rest..f32::INFINITY);
         refine(means, scratch);
     }
     let known = scratch.best.least().max(means.floor);
-    send_survivors(means, scratch, piece, tally, known - margin..rest);
+    send_survivors(means, scratch, piece, known - margin..rest);
     if scratch.pending.len() >= WAITING {
         refine(means, scratch);
     }
@@ -229,16 +224,10 @@ fn scan_piece(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, t
 }
 
 /// Survivors of these estimates are to be refined by their wider codes, which are asked for.
-fn send_survivors(
-    means: &Means<'_, '_>,
-    scratch: &mut Scratch,
-    piece: &Piece<'_>,
-    tally: &mut Tally,
-    estimates: Range<f32>,
-) {
+fn send_survivors(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, estimates: Range<f32>) {
     let Some((width, bytes)) = &means.wide else { return };
     let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };
-    let Scratch { survivors, slots, pending, .. } = scratch;
+    let Scratch { survivors, slots, pending, tally, .. } = scratch;
     let first = slots[piece.slot].list.start + piece.lanes.start as u32;
     for (place, estimate) in survivors.places.iter().zip(&survivors.estimates) {
         let position = first + place;
@@ -250,8 +239,8 @@ fn send_survivors(
 }
 
 /// Survivors are candidates by their estimates alone, each with its error bound.
-fn keep_survivors(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally, probe: &Probe) {
-    let Scratch { codes: Some(codes), survivors, slots, best, .. } = scratch else { return };
+fn keep_survivors(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, probe: &Probe) {
+    let Scratch { codes: Some(codes), survivors, slots, best, tally, .. } = scratch else { return };
     let first = slots[piece.slot].list.start + piece.lanes.start as u32;
     let block = means.index.shape.block_bytes();
     for (place, estimate) in survivors.places.iter().zip(&survivors.estimates) {
@@ -276,18 +265,20 @@ fn passes(means: &Means<'_, '_>, piece: &Piece<'_>, position: u32, tally: &mut T
 }
 
 /// Manhattan: sums of absolute differences of bytes.
-fn scan_bytes(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>, tally: &mut Tally) -> Result<()> {
+fn scan_bytes(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>) -> Result<()> {
     let (shape, slot) = (&means.index.shape, scratch.slots[piece.slot]);
     let step = slot.list.factors[0][0].step;
     means.index.centroid(means.pages, slot.index as usize, &mut scratch.scaled)?;
     let outside = query_bytes(means.query, &scratch.scaled, step, &mut scratch.bytes);
+    // Both are rounded evenly, in each dimension: four standard errors of the sum.
+    let margin = step * 4.0 * (shape.dim as f32 / 6.0).sqrt();
     let first = slot.list.start + piece.lanes.start as u32;
     let from = shape.narrow.at(first);
     for position in first..first + piece.lanes.len() as u32 {
         let at = shape.narrow.at(position) - from;
         let estimate = -(outside + step * sad(&scratch.bytes, &piece.codes[at..at + shape.dim]) as f32);
-        if estimate > scratch.best.least() && passes(means, piece, position, tally) {
-            let margin = step * shape.dim as f32;
+        let is_near = estimate > scratch.best.least() && estimate + margin > means.floor;
+        if is_near && passes(means, piece, position, &mut scratch.tally) {
             scratch.best.push(Candidate { estimate, margin, position, slot: piece.slot as u32 });
         }
     }

@@ -116,6 +116,13 @@ impl Best {
     }
 }
 
+/// How the filter answered.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) asked: u64,
+    pub(crate) passed: u64,
+}
+
 /// What one search works with.
 pub struct Scratch {
     pub(crate) account: Account,
@@ -136,6 +143,8 @@ pub struct Scratch {
     pub(crate) starts: Vec<usize>,
     pub(crate) dots: Vec<f32>,
     pub(crate) best: Best,
+    /// Of all indexes of the search so far.
+    pub(crate) tally: Tally,
     pub(crate) chosen: Vec<Candidate>,
     pub(crate) exact: Best,
 }
@@ -163,6 +172,7 @@ impl Scratch {
             starts: Vec::new(),
             dots: Vec::new(),
             best: Best::default(),
+            tally: Tally::default(),
             chosen: Vec::new(),
             exact: Best::default(),
         })

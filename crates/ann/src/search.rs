@@ -13,7 +13,7 @@ use crate::coarse::Coarse;
 use crate::curve::{Setting, aim, recall_of_ef};
 use crate::index::{FETCH_BYTES, Index};
 use crate::layout::List;
-use crate::scratch::{Scratch, Slot};
+use crate::scratch::{Scratch, Slot, Tally};
 use crate::{exact, rescore, scan};
 use ramekin_base::{Clock, Error, Result};
 use ramekin_pages::{Pages, Resident, Section};
@@ -144,12 +144,14 @@ impl<'a> Search<'a> {
     ) -> Self {
         scratch.profile = Profile::default();
         scratch.chosen.clear();
+        scratch.tally = Tally::default();
         scratch.exact.begin(k);
         let asked = Asked { pages, query, square: dot(query, query), k, threshold, scanned: Vec::new() };
         Self { asked, scratch, exact: Vec::new(), exact_count: 0 }
     }
 
-    /// Takes the candidates of an index. All indexes of a search have one metric; the largest first is best.
+    /// Takes the candidates of an index. All indexes of a search have one metric; best first is the one with the most
+    /// vectors that pass its filter.
     pub fn scan(&mut self, index: &'a Index, params: &SearchParams<'_>) -> Result<()> {
         let Self { asked, scratch, .. } = self;
         index.check_query(asked.query)?;

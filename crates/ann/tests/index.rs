@@ -303,6 +303,47 @@ fn several_indexes_are_searched_as_one() {
     }
 }
 
+/// What passes the filter may stand in the other index: then the one of which little passes is not searched for it. But
+/// where nothing near the query passes in either, both are searched further.
+#[test]
+fn a_filter_is_weighed_over_all_indexes() {
+    for metric in METRICS {
+        let (world, dim, k) = (World::new(), 16, 10);
+        let vectors = clustered(12_000, dim, 60, metric, 3);
+        const FIRST: u32 = 7000;
+        let (first, second) = vectors.split_at(FIRST as usize * dim);
+        let indexes = [first, second].map(|part| world.index(part, dim, metric));
+        indexes.iter().flat_map(Index::sections).for_each(|(_, section)| section.load().unwrap());
+        let mut scratch = Scratch::new(&world.account).unwrap();
+        let mut search = |query: &[f32], filters: [&dyn Fn(u32) -> bool; 2]| {
+            let mut search = Search::begin(&world.pages, query, k, None, &mut scratch);
+            for (index, filter) in indexes.iter().zip(filters) {
+                search.scan(index, &SearchParams { filter: Some(filter), ..SearchParams::default() }).unwrap();
+            }
+            let mut hits = Vec::new();
+            search.finish(&SearchParams::default(), &mut hits).unwrap();
+            (hits, scratch.profile.codes)
+        };
+        let (mut plain, mut mostly_dead, mut got, mut got_far, mut all) = (0, 0, 0, 0, 0);
+        for query in queries_like(dim, metric, 3).chunks_exact(dim) {
+            plain += search(query, [&|_| true, &|_| true]).1;
+            let few = |row: u32| row.is_multiple_of(50);
+            let (hits, codes) = search(query, [&|_| true, &few]);
+            mostly_dead += codes;
+            got += found(&hits, &oracle(&vectors, query, metric, k, &|row| row < FIRST || few(row - FIRST)));
+            // The nearest are dead in both.
+            let near = oracle(&vectors, query, metric, 4 * k, &|_| true);
+            let far = |row: u32| near.iter().all(|hit| hit.row != row);
+            let (hits, _) = search(query, [&far, &|row| far(row + FIRST)]);
+            got_far += found(&hits, &oracle(&vectors, query, metric, k, &far));
+            all += k;
+        }
+        assert!(mostly_dead < plain * 2, "{metric:?}: {mostly_dead} codes scanned, {plain} without a filter");
+        assert!(got * 100 >= all * 93, "{metric:?}: {got} of {all}");
+        assert!(got_far * 100 >= all * 88, "{metric:?}: {got_far} of {all} where the nearest are dead");
+    }
+}
+
 #[test]
 fn a_threshold_cuts() {
     for metric in METRICS {

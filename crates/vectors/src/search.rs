@@ -136,12 +136,12 @@ fn answer(
 
 /// The best of all segments: of a hit, `index` is the segment's place in the view.
 fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, mut search: Search<'a>) -> Result<Vec<Hit>> {
-    // The largest first: what it finds is the bar for the others.
+    // The one with the most points first: what it finds is the bar for the others.
     let mut order: Vec<(usize, &Named, &Segment)> = Vec::with_capacity(view.segments.len());
     for (at, segment) in view.segments.iter().enumerate() {
         order.extend(segment.vector(using).map(|(_, named)| (at, named, &**segment)));
     }
-    order.sort_by_key(|(.., segment)| Reverse(segment.vector_bytes()));
+    order.sort_by_key(|(.., segment)| Reverse(segment.live()));
     for (_, named, segment) in &order {
         let alive = |ordinal: u32| !segment.dead.get(named.present.row(ordinal));
         let filter: Option<&dyn Fn(u32) -> bool> = if segment.dead.count() > 0 { Some(&alive) } else { None };
