@@ -40,6 +40,7 @@ mod stream;
 mod tiles;
 mod train;
 mod trial;
+mod widen;
 mod work;
 
 pub use build::build;

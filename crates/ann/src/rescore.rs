@@ -24,11 +24,11 @@ pub(crate) fn gather(scratch: &mut Scratch, which: u32) {
     chosen.extend(best.take().map(|candidate| Candidate { slot: which, ..candidate }));
 }
 
-/// The bar for the next index: each candidate scores at least its estimate less its error, so the k-th best of that is
-/// certain. Takes those of index `which` into account, and lets go what cannot pass.
-pub(crate) fn raise_bar(scratch: &mut Scratch, which: u32) -> f32 {
+/// The bar for what is scanned next: each candidate scores at least its estimate less its error, so the k-th best of that
+/// is certain. Candidates from place `counted` on are new; those that cannot pass are let go. Returns the bar.
+pub(crate) fn raise_bar(scratch: &mut Scratch, counted: usize) -> f32 {
     let Scratch { chosen, exact, .. } = scratch;
-    for candidate in chosen.iter().filter(|candidate| candidate.slot == which) {
+    for candidate in &chosen[counted..] {
         exact.push(Candidate { estimate: candidate.estimate - candidate.margin, ..*candidate });
     }
     let certain = exact.least();

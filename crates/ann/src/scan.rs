@@ -5,15 +5,11 @@
 //!              (the next list is scanned meanwhile)                                                      │
 //!              the known = the least of the best few  ◄──────────────────────────────────────────────────┘
 //! ```
-//!
-//! A filter that lets little through makes the nearest lists too few: the k nearest that pass are about the k / share
-//! nearest of all, and so many lists are scanned as those would need. The share is that of all indexes of the search so
-//! far: where most of an index is filtered out, the k nearest may well stand in others.
 
 use crate::encode::{linear, query_bytes, widths};
 use crate::index::FETCH_BYTES;
 use crate::layout::List;
-use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Slot, Tally};
+use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Tally};
 use crate::search::Means;
 use crate::trial::{ERROR, estimate_of};
 use ramekin_base::Result;
@@ -26,58 +22,21 @@ const WAITING: usize = 32;
 /// Blocks of the next list's codes that are fetched from memory while one is scanned.
 const AHEAD_BLOCKS: usize = 16;
 
-/// Scans the slots, and more lists if the filter asks for them.
-pub(crate) fn scan(means: &Means<'_, '_>, scratch: &mut Scratch) -> Result<()> {
+/// Scans the slots from `first` on.
+pub(crate) fn scan(means: &Means<'_, '_>, scratch: &mut Scratch, first: usize) -> Result<()> {
     scratch.best.begin(means.kept());
     scratch.pending.clear();
-    let mut done = 0;
-    loop {
-        let until = scratch.slots.len();
-        if means.codes_resident() {
-            for slot in done..until {
-                scan_resident(means, scratch, slot)?;
-            }
-        } else {
-            scan_paged(means, scratch, done..until)?;
+    scratch.tally = Tally::default();
+    let slots = first..scratch.slots.len();
+    scratch.profile.clusters += slots.len() as u64;
+    if means.codes_resident() {
+        for slot in slots {
+            scan_resident(means, scratch, slot)?;
         }
-        refine(means, scratch);
-        done = until;
-        let wanted = lists_wanted(means, scratch, done);
-        if wanted <= done {
-            break;
-        }
-        more_slots(means, scratch, wanted)?;
+    } else {
+        scan_paged(means, scratch, slots)?;
     }
-    scratch.profile.clusters += done as u64;
-    Ok(())
-}
-
-/// How many lists should be scanned, now that `done` of them are.
-fn lists_wanted(means: &Means<'_, '_>, scratch: &Scratch, done: usize) -> usize {
-    let Scratch { tally, best, chosen, .. } = scratch;
-    let found = chosen.len() + best.len();
-    let lists = means.index.shape.lists;
-    let mut wanted = done;
-    if tally.passed < tally.asked && means.params.probes.is_none() {
-        // One more of each: a filter of which little was seen is not taken for one that passes nothing.
-        let share = (tally.passed + 1) as f64 / (tally.asked + 1) as f64;
-        let k = (means.k as f64 / share).min(means.index.shape.rows as f64) as usize;
-        wanted = means.index.setting(k.max(means.k), means.params, means.narrow).probes;
-    }
-    // Fewer than k are right only if a threshold forbids more.
-    if found < means.k && means.floor == f32::NEG_INFINITY {
-        wanted = wanted.max(done * 2);
-    }
-    wanted.min(lists)
-}
-
-/// Slots of the next nearest lists behind those that were scanned.
-fn more_slots(means: &Means<'_, '_>, scratch: &mut Scratch, wanted: usize) -> Result<()> {
-    let scanned = scratch.slots.len();
-    let before: Vec<Slot> = scratch.slots.clone();
-    means.coarse(wanted, scratch)?;
-    debug_assert!(scratch.slots.iter().zip(&before).all(|(a, b)| a.index == b.index));
-    debug_assert!(scratch.slots.len() > scanned);
+    refine(means, scratch);
     Ok(())
 }
 

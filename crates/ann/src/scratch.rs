@@ -91,10 +91,6 @@ impl Best {
         }
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.heap.len()
-    }
-
     pub(crate) fn is_full(&self) -> bool {
         self.heap.len() >= self.kept
     }
@@ -117,7 +113,7 @@ impl Best {
 }
 
 /// How the filter answered.
-#[derive(Default)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) asked: u64,
     pub(crate) passed: u64,
@@ -143,7 +139,7 @@ pub struct Scratch {
     pub(crate) starts: Vec<usize>,
     pub(crate) dots: Vec<f32>,
     pub(crate) best: Best,
-    /// Of all indexes of the search so far.
+    /// Of the lists that were scanned last.
     pub(crate) tally: Tally,
     pub(crate) chosen: Vec<Candidate>,
     pub(crate) exact: Best,

@@ -4,6 +4,7 @@
 //!   coarse    all centroids in int8 ──► the nearest lists, their <q, c> and |q - c|
 //!   scan      their 1-bit codes: what passes the known by its error bound ...
 //!             ... is refined with the widest resident code ──► the best few
+//!   widen     more lists where a filter lets little through
 //!   rescore   those of all indexes by the originals, all reads in one batch ──► the k nearest, exact
 //! ```
 //!
@@ -14,10 +15,12 @@ use crate::curve::{Setting, aim, recall_of_ef};
 use crate::index::{FETCH_BYTES, Index};
 use crate::layout::List;
 use crate::scratch::{Scratch, Slot, Tally};
+use crate::widen::lists_wanted;
 use crate::{exact, rescore, scan};
 use ramekin_base::{Clock, Error, Result};
 use ramekin_pages::{Pages, Resident, Section};
 use ramekin_vecmath::{Metric, dot, select_best};
+use std::ops::Range;
 use std::time::Duration;
 
 /// One found vector.
@@ -114,6 +117,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) k: usize,
     threshold: Option<f32>,
     pub(crate) scanned: Vec<Scanned<'a>>,
+    /// Candidates that the bar takes into account.
+    counted: usize,
 }
 
 impl Asked<'_> {
@@ -131,6 +136,10 @@ pub(crate) struct Scanned<'a> {
     /// Its candidates are ranked by wide codes; those of narrow ones are told apart by their error only.
     pub(crate) wide: bool,
     pub(crate) kept: usize,
+    /// Lists of it that were scanned.
+    lists: usize,
+    /// How its filter answered.
+    tally: Tally,
 }
 
 impl<'a> Search<'a> {
@@ -144,45 +153,78 @@ impl<'a> Search<'a> {
     ) -> Self {
         scratch.profile = Profile::default();
         scratch.chosen.clear();
-        scratch.tally = Tally::default();
         scratch.exact.begin(k);
-        let asked = Asked { pages, query, square: dot(query, query), k, threshold, scanned: Vec::new() };
+        let asked = Asked { pages, query, square: dot(query, query), k, threshold, scanned: Vec::new(), counted: 0 };
         Self { asked, scratch, exact: Vec::new(), exact_count: 0 }
     }
 
-    /// Takes the candidates of an index. All indexes of a search have one metric; best first is the one with the most
-    /// vectors that pass its filter.
-    pub fn scan(&mut self, index: &'a Index, params: &SearchParams<'_>) -> Result<()> {
+    /// The best of some indexes, best first, into `hits`. The indexes have one metric, and are searched exactly all or
+    /// none; that with the most vectors that pass its filter is first best.
+    pub fn run(mut self, parts: &[(&'a Index, SearchParams<'_>)], hits: &mut Vec<Hit>) -> Result<()> {
+        for (index, params) in parts {
+            index.check_query(self.asked.query)?;
+            match params.exact {
+                true => self.scan_exactly(index, params)?,
+                false => self.scan(index, params)?,
+            }
+        }
+        for (which, (_, params)) in parts.iter().enumerate().take(self.asked.scanned.len()) {
+            self.widen(which, params)?;
+        }
+        let params = parts.first().map_or(SearchParams::default(), |(_, params)| *params);
+        self.finish(&params, hits)
+    }
+
+    /// Takes the candidates of an index.
+    fn scan(&mut self, index: &'a Index, params: &SearchParams<'_>) -> Result<()> {
         let Self { asked, scratch, .. } = self;
-        index.check_query(asked.query)?;
         if asked.k == 0 {
             return Ok(());
         }
-        if params.exact {
-            return self.scan_exactly(index, params);
-        }
         let mut means = index.means(asked, params);
-        if let Some(last) = asked.scanned.len().checked_sub(1) {
-            means.floor = means.floor.max(rescore::raise_bar(scratch, last as u32));
+        if !asked.scanned.is_empty() {
+            means.floor = means.floor.max(rescore::raise_bar(scratch, asked.counted));
+            asked.counted = scratch.chosen.len();
         }
-        let shape = &index.shape;
-        let candidates = means.kept().max(asked.k) + scratch.chosen.len();
-        scratch.fit(shape.dim, shape.lists, shape.lists, candidates)?;
-        let mut watch = Watch::start(params.clock);
-        means.coarse(means.setting.probes.min(shape.lists), scratch)?;
-        scratch.profile.coarse_us += watch.lap();
-        scan::scan(&means, scratch)?;
-        scratch.profile.scan_us += watch.lap();
+        let lists = means.setting.probes.min(index.shape.lists);
         let which = asked.scanned.len() as u32;
-        let (kept, wide) = (means.kept(), means.wide.is_some() || shape.metric == Metric::Manhattan);
+        means.collect(scratch, which, 0..lists)?;
+        let wide = means.wide.is_some() || index.shape.metric == Metric::Manhattan;
+        let (kept, tally) = (means.kept(), scratch.tally);
         let Means { vectors, rows, .. } = means;
-        asked.scanned.push(Scanned { index, vectors, rows, wide, kept });
-        rescore::gather(scratch, which);
+        asked.scanned.push(Scanned { index, vectors, rows, wide, kept, lists, tally });
         Ok(())
+    }
+
+    /// Scans more lists of an index if its filter asks for them.
+    fn widen(&mut self, which: usize, params: &SearchParams<'_>) -> Result<()> {
+        let Self { asked, scratch, .. } = self;
+        loop {
+            let Scanned { index, lists, tally, .. } = asked.scanned[which];
+            if tally.passed == tally.asked && scratch.chosen.len() >= asked.k {
+                return Ok(());
+            }
+            let mut means = index.means(asked, params);
+            means.floor = means.floor.max(rescore::raise_bar(scratch, asked.counted));
+            asked.counted = scratch.chosen.len();
+            let wanted = lists_wanted(&means, scratch, which as u32, tally, lists);
+            if wanted <= lists {
+                return Ok(());
+            }
+            means.collect(scratch, which as u32, lists..wanted)?;
+            drop(means);
+            let scanned = &mut asked.scanned[which];
+            scanned.lists = wanted;
+            scanned.tally.asked += scratch.tally.asked;
+            scanned.tally.passed += scratch.tally.passed;
+        }
     }
 
     fn scan_exactly(&mut self, index: &Index, params: &SearchParams<'_>) -> Result<()> {
         let Asked { pages, query, k, threshold, .. } = self.asked;
+        if k == 0 {
+            return Ok(());
+        }
         let last = self.exact.get(k - 1).map(|hit| hit.score);
         let bar = last.into_iter().chain(threshold).reduce(f32::max);
         let from = self.exact.len();
@@ -194,8 +236,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// The best of all, best first, into `hits`.
-    pub fn finish(self, params: &SearchParams<'_>, hits: &mut Vec<Hit>) -> Result<()> {
+    fn finish(self, params: &SearchParams<'_>, hits: &mut Vec<Hit>) -> Result<()> {
         hits.clear();
         hits.extend_from_slice(&self.exact);
         let mut watch = Watch::start(params.clock);
@@ -237,9 +278,7 @@ impl Index {
         scratch: &mut Scratch,
         hits: &mut Vec<Hit>,
     ) -> Result<()> {
-        let mut search = Search::begin(pages, query, k, threshold, scratch);
-        search.scan(self, params)?;
-        search.finish(params, hits)
+        Search::begin(pages, query, k, threshold, scratch).run(&[(self, *params)], hits)
     }
 
     /// What a search with these parameters scans and rescores; `narrow`: where only one-bit codes are at hand.
@@ -320,6 +359,19 @@ impl Means<'_, '_> {
             (None, _) => self.setting.narrow,
         };
         kept.max(self.k).min(self.index.shape.rows)
+    }
+
+    /// Adds the candidates of some of the nearest lists to those of the other indexes, as of number `which`.
+    fn collect(&self, scratch: &mut Scratch, which: u32, lists: Range<usize>) -> Result<()> {
+        let shape = &self.index.shape;
+        scratch.fit(shape.dim, shape.lists, shape.lists, self.kept().max(self.k) + scratch.chosen.len())?;
+        let mut watch = Watch::start(self.params.clock);
+        self.coarse(lists.end, scratch)?;
+        scratch.profile.coarse_us += watch.lap();
+        scan::scan(self, scratch, lists.start)?;
+        scratch.profile.scan_us += watch.lap();
+        rescore::gather(scratch, which);
+        Ok(())
     }
 
     /// Chooses the nearest lists and fills their slots, nearest first.

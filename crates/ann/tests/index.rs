@@ -275,10 +275,9 @@ fn several_indexes_are_searched_as_one() {
                     let odd = |row: u32| row % 2 == 1;
                     let filter: Option<&dyn Fn(u32) -> bool> = if number % 2 == 1 { Some(&odd) } else { None };
                     let params = SearchParams { exact, filter, ..SearchParams::default() };
-                    let mut search = Search::begin(&world.pages, query, k, None, &mut scratch);
-                    indexes.iter().for_each(|index| search.scan(index, &params).unwrap());
+                    let parts: Vec<_> = indexes.iter().map(|index| (index, params)).collect();
                     let mut hits = Vec::new();
-                    search.finish(&params, &mut hits).unwrap();
+                    Search::begin(&world.pages, query, k, None, &mut scratch).run(&parts, &mut hits).unwrap();
                     assert_eq!(hits.len(), k);
                     assert!(hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
                     for hit in &hits {
@@ -316,12 +315,10 @@ fn a_filter_is_weighed_over_all_indexes() {
         indexes.iter().flat_map(Index::sections).for_each(|(_, section)| section.load().unwrap());
         let mut scratch = Scratch::new(&world.account).unwrap();
         let mut search = |query: &[f32], filters: [&dyn Fn(u32) -> bool; 2]| {
-            let mut search = Search::begin(&world.pages, query, k, None, &mut scratch);
-            for (index, filter) in indexes.iter().zip(filters) {
-                search.scan(index, &SearchParams { filter: Some(filter), ..SearchParams::default() }).unwrap();
-            }
+            let with = |filter| SearchParams { filter: Some(filter), ..SearchParams::default() };
+            let parts = [(&indexes[0], with(filters[0])), (&indexes[1], with(filters[1]))];
             let mut hits = Vec::new();
-            search.finish(&SearchParams::default(), &mut hits).unwrap();
+            Search::begin(&world.pages, query, k, None, &mut scratch).run(&parts, &mut hits).unwrap();
             (hits, scratch.profile.codes)
         };
         let (mut plain, mut mostly_dead, mut got, mut got_far, mut all) = (0, 0, 0, 0, 0);

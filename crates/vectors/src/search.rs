@@ -135,20 +135,25 @@ fn answer(
 }
 
 /// The best of all segments: of a hit, `index` is the segment's place in the view.
-fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, mut search: Search<'a>) -> Result<Vec<Hit>> {
+fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, search: Search<'a>) -> Result<Vec<Hit>> {
     // The one with the most points first: what it finds is the bar for the others.
     let mut order: Vec<(usize, &Named, &Segment)> = Vec::with_capacity(view.segments.len());
     for (at, segment) in view.segments.iter().enumerate() {
         order.extend(segment.vector(using).map(|(_, named)| (at, named, &**segment)));
     }
     order.sort_by_key(|(.., segment)| Reverse(segment.live()));
-    for (_, named, segment) in &order {
-        let alive = |ordinal: u32| !segment.dead.get(named.present.row(ordinal));
-        let filter: Option<&dyn Fn(u32) -> bool> = if segment.dead.count() > 0 { Some(&alive) } else { None };
-        search.scan(&named.index, &SearchParams { filter, ..*params })?;
+    let alive = |(_, named, segment): &(usize, &'a Named, &'a Segment)| {
+        let (named, segment) = (*named, *segment);
+        move |ordinal: u32| !segment.dead.get(named.present.row(ordinal))
+    };
+    let alive: Vec<_> = order.iter().map(alive).collect();
+    let mut parts = Vec::with_capacity(order.len());
+    for ((_, named, segment), alive) in order.iter().zip(&alive) {
+        let filter: Option<&dyn Fn(u32) -> bool> = if segment.dead.count() > 0 { Some(alive) } else { None };
+        parts.push((&named.index, SearchParams { filter, ..*params }));
     }
     let mut hits = Vec::new();
-    search.finish(params, &mut hits)?;
+    search.run(&parts, &mut hits)?;
     for hit in &mut hits {
         let (at, named, _) = order[hit.index as usize];
         (hit.index, hit.row) = (at as u32, named.present.row(hit.row));
