@@ -40,7 +40,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("BENCH_DIR", ".bench")))
     parser.add_argument("--small", action="store_true")
-    parser.add_argument("--only", action="append", help="a row by name; may be given several times")
+    names = [name for name, *_ in ROWS]
+    parser.add_argument("--only", action="append", choices=names, help="a row by name; may be given several times")
     args = parser.parse_args()
     args.data.mkdir(parents=True, exist_ok=True)
     if not args.small:
