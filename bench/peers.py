@@ -32,7 +32,7 @@ class Ours:
     """The example `ann_bench` of the ann crate: builds into a folder once, then opens that index for each measurement."""
 
     name = "ramekin"
-    settings = [16, 24, 28, 32, 34, 36, 38, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256, 384, 512]
+    settings = [16, 24, 28, 32, 34, 36, 38, 40, 42, 44, 46, 48, 52, 56, 64, 80, 96, 112, 128, 160, 192, 256, 384, 512]
 
     def __init__(self, data: dataset.Dataset, folder: Path, cores: int):
         self.folder = folder / "peers"
@@ -65,7 +65,7 @@ class Ours:
 
 class Hnswlib:
     name = "hnswlib"
-    settings = [24, 28, 30, 32, 34, 36, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 256]
+    settings = [24, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 52, 56, 64, 80, 96, 112, 128, 160, 192, 256]
 
     def __init__(self, data: dataset.Dataset, cores: int):
         import hnswlib

@@ -189,8 +189,7 @@ impl<'a> Search<'a> {
         let lists = means.setting.probes.min(index.shape.lists);
         let which = asked.scanned.len() as u32;
         means.collect(scratch, which, 0..lists)?;
-        let wide = means.wide.is_some() || index.shape.metric == Metric::Manhattan;
-        let (kept, tally) = (means.kept(), scratch.tally);
+        let (kept, wide, tally) = (means.kept(), means.is_wide(), scratch.tally);
         let Means { vectors, rows, .. } = means;
         asked.scanned.push(Scanned { index, vectors, rows, wide, kept, lists, tally });
         Ok(())
@@ -207,14 +206,27 @@ impl<'a> Search<'a> {
             let mut means = index.means(asked, params);
             means.floor = means.floor.max(rescore::raise_bar(scratch, asked.counted));
             asked.counted = scratch.chosen.len();
-            let wanted = lists_wanted(&means, scratch, which as u32, tally, lists);
+            let mut wanted = lists_wanted(&means, scratch, which as u32, tally);
+            if wanted > lists {
+                // Each time the nearest lists are chosen anew.
+                wanted = wanted.max(lists + lists / 4);
+            }
+            // Fewer than k are right only if a threshold forbids more.
+            if scratch.chosen.len() < asked.k && means.floor == f32::NEG_INFINITY {
+                wanted = wanted.max(lists * 2);
+            }
+            wanted = wanted.min(index.shape.lists);
             if wanted <= lists {
                 return Ok(());
             }
             means.collect(scratch, which as u32, lists..wanted)?;
+            // What is resident may be less than before.
+            let (kept, is_wide) = (means.kept(), means.is_wide());
             drop(means);
             let scanned = &mut asked.scanned[which];
             scanned.lists = wanted;
+            scanned.kept = scanned.kept.max(kept);
+            scanned.wide &= is_wide;
             scanned.tally.asked += scratch.tally.asked;
             scanned.tally.passed += scratch.tally.passed;
         }
@@ -351,6 +363,11 @@ impl Index {
 }
 
 impl Means<'_, '_> {
+    /// Whether candidates are ranked by wide codes.
+    fn is_wide(&self) -> bool {
+        self.wide.is_some() || self.index.shape.metric == Metric::Manhattan
+    }
+
     /// Candidates that the scan keeps.
     pub(crate) fn kept(&self) -> usize {
         let kept = match (&self.wide, self.index.shape.metric) {

@@ -14,21 +14,16 @@
 use crate::scratch::{Scratch, Tally};
 use crate::search::Means;
 
-/// How many lists of index `which` should be scanned, of which `done` are.
-pub(crate) fn lists_wanted(means: &Means<'_, '_>, scratch: &Scratch, which: u32, tally: Tally, done: usize) -> usize {
+/// How many lists of index `which` should be scanned, where its filter answered so in the nearest ones.
+pub(crate) fn lists_wanted(means: &Means<'_, '_>, scratch: &Scratch, which: u32, tally: Tally) -> usize {
+    if tally.passed == tally.asked || means.params.probes.is_some() {
+        return 0;
+    }
     let chosen = &scratch.chosen;
-    let mut wanted = done;
-    if tally.passed < tally.asked && means.params.probes.is_none() {
-        // One more of each: a filter of which little was seen is not taken for one that passes nothing.
-        let share = (tally.passed + 1) as f64 / (tally.asked + 1) as f64;
-        let own = chosen.iter().filter(|candidate| candidate.slot == which).count().max(1);
-        let depth = means.k as f64 * (own as f64 / share) / chosen.len().max(own) as f64;
-        let depth = depth.min(means.index.shape.rows as f64) as usize;
-        wanted = means.index.setting(depth.max(means.k), means.params, means.narrow).probes;
-    }
-    // Fewer than k are right only if a threshold forbids more.
-    if chosen.len() < means.k && means.floor == f32::NEG_INFINITY {
-        wanted = wanted.max(done * 2);
-    }
-    wanted.min(means.index.shape.lists)
+    // One more of each: a filter of which little was seen is not taken for one that passes nothing.
+    let share = (tally.passed + 1) as f64 / (tally.asked + 1) as f64;
+    let own = chosen.iter().filter(|candidate| candidate.slot == which).count().max(1);
+    let depth = means.k as f64 * (own as f64 / share) / chosen.len().max(own) as f64;
+    let depth = depth.min(means.index.shape.rows as f64) as usize;
+    means.index.setting(depth.max(means.k), means.params, means.narrow).probes
 }

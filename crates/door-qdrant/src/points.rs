@@ -4,7 +4,7 @@ use crate::answer::{Answer, Text};
 use crate::call::Call;
 use crate::errors::Outcome;
 use crate::selection::{self, Retrieve, Scroll};
-use ramekin_base::{Error, PointId};
+use ramekin_base::{Error, Lane, PointId};
 use ramekin_vectors::{Parts, PayloadParts, VectorParts};
 use serde_json::json;
 
@@ -53,7 +53,8 @@ pub async fn scroll(mut call: Call) -> Outcome<Answer> {
 /// `POST points/count`
 pub async fn count(mut call: Call) -> Outcome<Answer> {
     let ((), _cover) = call.decode(|body, _| selection::count(body)).await?;
-    // The store knows it without reading anything.
-    let count = call.door.host.store.count(call.name())?;
+    // The store knows it without reading anything, but it may have to wait for a change that is being applied.
+    let name = call.name().to_owned();
+    let count = call.door.run(Lane::Reads, call.options.until, move |door| door.host.store.count(&name)).await?;
     Answer::result(&json!({ "count": count }), call.took())
 }

@@ -1,4 +1,5 @@
-//! A bitmap of dead rows. Bits are only ever set; readers see a bit at once or a moment later.
+//! A bitmap of dead rows. Bits are only ever set, by one thread at a time; readers see a bit at once or a moment later.
+//! Who sees one sees what was done before it was set, and that it is counted.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,15 +21,15 @@ impl Bits {
     }
 
     pub(crate) fn get(&self, at: u32) -> bool {
-        self.words[at as usize / 64].load(Ordering::Relaxed) >> (at % 64) & 1 == 1
+        self.words[at as usize / 64].load(Ordering::Acquire) >> (at % 64) & 1 == 1
     }
 
     /// Sets the bit; true if it was clear.
     pub(crate) fn set(&self, at: u32) -> bool {
-        let mask = 1 << (at % 64);
-        let fresh = self.words[at as usize / 64].fetch_or(mask, Ordering::Relaxed) & mask == 0;
+        let fresh = !self.get(at);
         if fresh {
             self.set.fetch_add(1, Ordering::Relaxed);
+            self.words[at as usize / 64].fetch_or(1 << (at % 64), Ordering::Release);
         }
         fresh
     }

@@ -64,6 +64,12 @@ impl View {
         self.segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN)
     }
 
+    /// Rows and slots whose point was replaced or deleted.
+    pub(crate) fn dead(&self) -> u64 {
+        let growing: usize = self.growing().map(|part| part.read().dead()).sum();
+        growing as u64 + self.segments.iter().map(|segment| segment.dead.count()).sum::<u64>()
+    }
+
     pub(crate) fn live(&self) -> u64 {
         let growing: usize = self.growing().map(|part| part.read().live()).sum();
         growing as u64 + self.segments.iter().map(|segment| segment.live()).sum::<u64>()

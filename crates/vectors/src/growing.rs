@@ -276,6 +276,11 @@ impl Inner {
         self.ids.len() - self.dead_count
     }
 
+    /// Slots whose point was replaced or deleted.
+    pub(crate) fn dead(&self) -> usize {
+        self.dead_count
+    }
+
     /// Bytes in use and promised.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes + self.promised

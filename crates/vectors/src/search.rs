@@ -119,7 +119,7 @@ fn answer(
         part.read().search(&query.using, metric, &sealed.vector, &mut top);
         lists.push(top.into_sorted());
     }
-    let Some(found) = settle(view, lists, wanted, &sealed.places) else { return Ok(None) };
+    let Some(found) = settle(view, &lists, wanted, &sealed.places) else { return Ok(None) };
     let page: Vec<(Found, Place)> = found.into_iter().skip(query.offset).take(query.limit).collect();
     let started = shared.options.clock.now();
     let mut fetcher = Fetcher::new(shared, &sealed.pages, view, &query.parts)?;
@@ -141,7 +141,7 @@ fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, search: 
     for (at, segment) in view.segments.iter().enumerate() {
         order.extend(segment.vector(using).map(|(_, named)| (at, named, &**segment)));
     }
-    order.sort_by_key(|(.., segment)| Reverse(segment.live()));
+    order.sort_by_cached_key(|(.., segment)| Reverse(segment.live()));
     let alive = |(_, named, segment): &(usize, &'a Named, &'a Segment)| {
         let (named, segment) = (*named, *segment);
         move |ordinal: u32| !segment.dead.get(named.present.row(ordinal))
@@ -180,7 +180,7 @@ fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut Top) -> Result<H
 }
 
 /// What a result wanted from the segments holds: the hit, its place in the best, its place by id.
-const HIT_BYTES: u64 = 192;
+const HIT_BYTES: u64 = 240;
 /// A result in the list of a part, and in the best of all lists by id and by score.
 const FOUND_BYTES: u64 = 208;
 /// A result with its place.
@@ -188,26 +188,45 @@ const RESULT_BYTES: u64 = 96;
 
 /// The best of all lists, each id once, and where it stands. The lists are of the segments together, then of the growing
 /// parts from old to new: that is the way of a point that is replaced while we look. It may be found in both its places,
-/// so each part keeps as many as are wanted, and the newest place is the one that counts. `None`: too few are left,
-/// because some have gone on meanwhile.
+/// and the newest is the one that counts. `None`: a list was cut short, points of it have gone on, and what was cut
+/// should stand here.
 fn settle(
     view: &View,
-    lists: Vec<Vec<Found>>,
+    lists: &[Vec<Found>],
     wanted: usize,
     sealed: &HashMap<PointId, Place>,
 ) -> Option<Vec<(Found, Place)>> {
-    let mut newest: HashMap<PointId, f32> = HashMap::with_capacity(lists.iter().map(Vec::len).sum());
-    newest.extend(lists.into_iter().flatten().map(|found| (found.id, found.score)));
-    let mut found: Vec<Found> = newest.into_iter().map(|(id, score)| Found { score, id }).collect();
-    found.sort_unstable();
-    let growing: Vec<_> = view.growing().collect();
+    let mut newest: HashMap<PointId, Newest> = HashMap::with_capacity(lists.iter().map(Vec::len).sum());
+    for (list, found) in lists.iter().enumerate() {
+        newest.extend(found.iter().map(|found| (found.id, Newest { list, score: found.score, is_placed: false })));
+    }
+    let growing = view.oldest_growing();
     let place = |id: PointId| {
-        let slot = |(at, part): (usize, &&Arc<Growing>)| Some(Place::Growing(at, part.read().find(id)?));
-        growing.iter().enumerate().find_map(slot).or_else(|| sealed.get(&id).copied())
+        // A point that moves while we look is first in its new part, and then no more in its old one.
+        let slot = |(at, part): &(usize, &Arc<Growing>)| Some(Place::Growing(*at, part.read().find(id)?));
+        growing.iter().filter_map(slot).reduce(|_, newer| newer).or_else(|| sealed.get(&id).copied())
     };
-    let total = found.len();
+    let mut found: Vec<Found> = newest.iter().map(|(id, newest)| Found { score: newest.score, id: *id }).collect();
+    found.sort_unstable();
     let placed: Vec<_> = found.into_iter().filter_map(|found| Some((found, place(found.id)?))).take(wanted).collect();
-    (placed.len() == total.min(wanted)).then_some(placed)
+    for (found, _) in &placed {
+        newest.entry(found.id).and_modify(|newest| newest.is_placed = true);
+    }
+    let worst = placed.last().map(|(found, _)| *found).filter(|_| placed.len() == wanted);
+    let is_short = |(at, list): (usize, &Vec<Found>)| {
+        // What was cut is worse than the last of the list.
+        let may_stand = |last: &Found| worst.is_none_or(|worst| *last < worst);
+        let is_lost = |found: &Found| newest.get(&found.id).is_none_or(|newest| newest.list != at || !newest.is_placed);
+        list.len() == wanted && list.last().is_some_and(may_stand) && list.iter().any(is_lost)
+    };
+    (!lists.iter().enumerate().any(is_short)).then_some(placed)
+}
+
+/// Where an id was found last.
+struct Newest {
+    list: usize,
+    score: f32,
+    is_placed: bool,
 }
 
 fn scored(view: &View, page: Vec<(Found, Place)>, records: Vec<Record>, metric: Metric) -> Vec<Scored> {
@@ -286,4 +305,42 @@ fn profile(of: &ramekin_ann::Profile) -> Profile {
     let stages_us = Stages { coarse: of.coarse_us, scan: of.scan_us, rescore: of.rescore_us, payload: 0 };
     let (clusters, codes, rescored, pages) = (of.clusters, of.codes, of.rescored, of.pages);
     Profile { clusters, codes, rescored, pages, stages_us, ..Profile::default() }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
+mod tests {
+    use super::*;
+    use crate::read::tests::Moving;
+
+    fn list(found: &[(u64, f32)]) -> Vec<Found> {
+        found.iter().map(|(id, score)| Found { score: *score, id: PointId::Num(*id) }).collect()
+    }
+
+    /// The best two of the segments' list and of the growing part's, where points 1 to 4 stand in a segment and those of
+    /// `growing` in the growing part.
+    fn best(segments: &[(u64, f32)], part: &[(u64, f32)], growing: &[u64]) -> Option<Vec<(u64, Place)>> {
+        let moving = Moving::new();
+        growing.iter().for_each(|id| moving.put(PointId::Num(*id)));
+        let sealed = (1..5).map(|id| (PointId::Num(id), Place::Sealed(0, id as u32))).collect();
+        let placed = settle(&moving.collection.view.load(), &[list(segments), list(part)], 2, &sealed)?;
+        let number = |id| if let PointId::Num(id) = id { id } else { 0 };
+        Some(placed.into_iter().map(|(found, place)| (number(found.id), place)).collect())
+    }
+
+    #[test]
+    fn the_newest_place_of_a_point_counts() {
+        let found = best(&[(1, 0.9), (2, 0.2)], &[(1, 0.95), (8, 0.8)], &[8, 1]).unwrap();
+        assert_eq!(found, [(1, Place::Growing(0, 1)), (8, Place::Growing(0, 0))]);
+    }
+
+    #[test]
+    fn what_a_moved_point_kept_out_of_a_list_is_looked_for_again() {
+        assert_eq!(best(&[(1, 0.9), (2, 0.8)], &[(1, 0.1)], &[1]), None, "the third of the segment may beat 0.1");
+        assert!(best(&[(1, 0.9)], &[(1, 0.1)], &[1]).is_some(), "nothing was cut");
+        assert!(best(&[(1, 0.9), (2, 0.3)], &[(1, 0.95), (8, 0.8)], &[1, 8]).is_some(), "what was cut is worse");
+        assert_eq!(best(&[(1, 0.5)], &[(9, 0.9), (8, 0.8)], &[8]), None, "9 was deleted, the third may beat 0.5");
+        let found = best(&[(1, 0.9), (2, 0.8)], &[(9, 0.7), (8, 0.6)], &[8]).unwrap();
+        assert_eq!(found, [(1, Place::Sealed(0, 1)), (2, Place::Sealed(0, 2))], "9 is gone, and does not matter");
+    }
 }
