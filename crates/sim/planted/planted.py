@@ -87,8 +87,8 @@ BUGS = [
     (
         "trim the log that changed payloads in memory need",
         "crates/vectors/src/collection.rs",
-        "oldest.min(patched).min(applied)",
-        "oldest.min(patched.max(applied)).min(applied)",
+        "oldest.min(view.patched_from()).min(applied)",
+        "oldest.min(view.patched_from().max(applied)).min(applied)",
     ),
     (
         "fold an older run above a newer one",
