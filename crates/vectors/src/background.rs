@@ -93,6 +93,7 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
             segments: view.segments.iter().cloned().chain(segment.clone()).collect(),
         });
     }
+    drop(rows);
     settle(shared, collection, segment)
 }
 
@@ -183,6 +184,8 @@ fn settle(shared: &Shared, collection: &Collection, segment: Option<Arc<Segment>
     if let Some(segment) = segment.filter(|_| collection.is_dropped()) {
         return shared.storage.discard(&segment.name);
     }
+    // What read the old rows and wrote the new file is gone by now too.
+    allocator_purge();
     let committed = manifest::commit(shared);
     crate::residency::plan(shared);
     committed
