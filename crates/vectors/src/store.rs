@@ -79,7 +79,8 @@ impl Accounts {
                 .child("merge", "rows x 4 + buffers and index build of one merge")
                 .with_limit(limits.merge_work),
             log: parent.child("log", "commit buffer + reads of payloads under way"),
-            queries: parent.child("queries", "results x 64 + payloads and vectors that are returned"),
+            queries: parent
+                .child("queries", "results x (336 + 208 x growing parts) + payloads and vectors returned + scratches"),
             manifest: parent.child("manifest", "collections x their configuration, while it is written"),
         };
         // What frees memory has its memory for good.
