@@ -26,13 +26,15 @@ from harness import exact  # noqa: E402
 from harness.server import REPOSITORY  # noqa: E402
 
 K = dataset.K
+# Both that are told an `ef` go up the same steps.
+EFS = [16, 24, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 52, 56, 64, 80, 96, 112, 128, 160, 192, 256, 384, 512]
 
 
 class Ours:
     """The example `ann_bench` of the ann crate: builds into a folder once, then opens that index for each measurement."""
 
     name = "ramekin"
-    settings = [16, 24, 28, 32, 34, 36, 38, 40, 42, 44, 46, 48, 52, 56, 64, 80, 96, 112, 128, 160, 192, 256, 384, 512]
+    settings = EFS
 
     def __init__(self, data: dataset.Dataset, folder: Path, cores: int):
         self.folder = folder / "peers"
@@ -65,7 +67,7 @@ class Ours:
 
 class Hnswlib:
     name = "hnswlib"
-    settings = [24, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 52, 56, 64, 80, 96, 112, 128, 160, 192, 256]
+    settings = EFS
 
     def __init__(self, data: dataset.Dataset, cores: int):
         import hnswlib

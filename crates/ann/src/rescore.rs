@@ -25,14 +25,15 @@ pub(crate) fn gather(scratch: &mut Scratch, which: u32) {
 }
 
 /// The bar for what is scanned next: each candidate scores at least its estimate less its error, so the k-th best of that
-/// is certain. Candidates from place `counted` on are new; those that cannot pass are let go. Returns the bar.
-pub(crate) fn raise_bar(scratch: &mut Scratch, counted: usize) -> f32 {
-    let Scratch { chosen, exact, .. } = scratch;
-    for candidate in &chosen[counted..] {
+/// is certain. Candidates that cannot pass are let go. Returns the bar.
+pub(crate) fn raise_bar(scratch: &mut Scratch) -> f32 {
+    let Scratch { chosen, counted, exact, .. } = scratch;
+    for candidate in &chosen[*counted..] {
         exact.push(Candidate { estimate: candidate.estimate - candidate.margin, ..*candidate });
     }
     let certain = exact.least();
     chosen.retain(|candidate| candidate.estimate + candidate.margin >= certain);
+    *counted = chosen.len();
     certain
 }
 

@@ -142,6 +142,8 @@ pub struct Scratch {
     /// Of the lists that were scanned last.
     pub(crate) tally: Tally,
     pub(crate) chosen: Vec<Candidate>,
+    /// So many of the chosen the bar takes into account.
+    pub(crate) counted: usize,
     pub(crate) exact: Best,
 }
 
@@ -170,6 +172,7 @@ impl Scratch {
             best: Best::default(),
             tally: Tally::default(),
             chosen: Vec::new(),
+            counted: 0,
             exact: Best::default(),
         })
     }

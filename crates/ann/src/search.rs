@@ -15,7 +15,6 @@ use crate::curve::{Setting, aim, recall_of_ef};
 use crate::index::{FETCH_BYTES, Index};
 use crate::layout::List;
 use crate::scratch::{Scratch, Slot, Tally};
-use crate::widen::lists_wanted;
 use crate::{exact, rescore, scan};
 use ramekin_base::{Clock, Error, Result};
 use ramekin_pages::{Pages, Resident, Section};
@@ -101,8 +100,8 @@ pub(crate) struct Means<'a, 'p> {
 /// A search over several indexes: each is scanned by itself, then the best of all are rescored together, so that all
 /// reads of a round are one batch, and what one index found is the bar for the next.
 pub struct Search<'a> {
-    asked: Asked<'a>,
-    scratch: &'a mut Scratch,
+    pub(crate) asked: Asked<'a>,
+    pub(crate) scratch: &'a mut Scratch,
     /// Of an exact search: the best of the indexes so far, and how many they are.
     exact: Vec<Hit>,
     exact_count: u32,
@@ -117,8 +116,6 @@ pub(crate) struct Asked<'a> {
     pub(crate) k: usize,
     threshold: Option<f32>,
     pub(crate) scanned: Vec<Scanned<'a>>,
-    /// Candidates that the bar takes into account.
-    counted: usize,
 }
 
 impl Asked<'_> {
@@ -137,9 +134,9 @@ pub(crate) struct Scanned<'a> {
     pub(crate) wide: bool,
     pub(crate) kept: usize,
     /// Lists of it that were scanned.
-    lists: usize,
+    pub(crate) lists: usize,
     /// How its filter answered.
-    tally: Tally,
+    pub(crate) tally: Tally,
 }
 
 impl<'a> Search<'a> {
@@ -153,8 +150,9 @@ impl<'a> Search<'a> {
     ) -> Self {
         scratch.profile = Profile::default();
         scratch.chosen.clear();
+        scratch.counted = 0;
         scratch.exact.begin(k);
-        let asked = Asked { pages, query, square: dot(query, query), k, threshold, scanned: Vec::new(), counted: 0 };
+        let asked = Asked { pages, query, square: dot(query, query), k, threshold, scanned: Vec::new() };
         Self { asked, scratch, exact: Vec::new(), exact_count: 0 }
     }
 
@@ -181,55 +179,14 @@ impl<'a> Search<'a> {
         if asked.k == 0 {
             return Ok(());
         }
-        let mut means = index.means(asked, params);
-        if !asked.scanned.is_empty() {
-            means.floor = means.floor.max(rescore::raise_bar(scratch, asked.counted));
-            asked.counted = scratch.chosen.len();
-        }
+        let means = index.means(asked, params, rescore::raise_bar(scratch));
         let lists = means.setting.probes.min(index.shape.lists);
         let which = asked.scanned.len() as u32;
         means.collect(scratch, which, 0..lists)?;
-        let (kept, wide, tally) = (means.kept(), means.is_wide(), scratch.tally);
+        let (kept, wide, tally) = (means.kept(), !means.narrow, scratch.tally);
         let Means { vectors, rows, .. } = means;
         asked.scanned.push(Scanned { index, vectors, rows, wide, kept, lists, tally });
         Ok(())
-    }
-
-    /// Scans more lists of an index if its filter asks for them.
-    fn widen(&mut self, which: usize, params: &SearchParams<'_>) -> Result<()> {
-        let Self { asked, scratch, .. } = self;
-        loop {
-            let Scanned { index, lists, tally, .. } = asked.scanned[which];
-            if tally.passed == tally.asked && scratch.chosen.len() >= asked.k {
-                return Ok(());
-            }
-            let mut means = index.means(asked, params);
-            means.floor = means.floor.max(rescore::raise_bar(scratch, asked.counted));
-            asked.counted = scratch.chosen.len();
-            let mut wanted = lists_wanted(&means, scratch, which as u32, tally);
-            if wanted > lists {
-                // Each time the nearest lists are chosen anew.
-                wanted = wanted.max(lists + lists / 4);
-            }
-            // Fewer than k are right only if a threshold forbids more.
-            if scratch.chosen.len() < asked.k && means.floor == f32::NEG_INFINITY {
-                wanted = wanted.max(lists * 2);
-            }
-            wanted = wanted.min(index.shape.lists);
-            if wanted <= lists {
-                return Ok(());
-            }
-            means.collect(scratch, which as u32, lists..wanted)?;
-            // What is resident may be less than before.
-            let (kept, is_wide) = (means.kept(), means.is_wide());
-            drop(means);
-            let scanned = &mut asked.scanned[which];
-            scanned.lists = wanted;
-            scanned.kept = scanned.kept.max(kept);
-            scanned.wide &= is_wide;
-            scanned.tally.asked += scratch.tally.asked;
-            scanned.tally.passed += scratch.tally.passed;
-        }
     }
 
     fn scan_exactly(&mut self, index: &Index, params: &SearchParams<'_>) -> Result<()> {
@@ -318,7 +275,8 @@ impl Index {
         Err(Error::malformed(format!("the query has {asked} dimensions, the vectors have {own}")))
     }
 
-    fn means<'a, 'p>(&'a self, asked: &Asked<'a>, params: &'p SearchParams<'p>) -> Means<'a, 'p> {
+    /// What a search has at hand here; rank scores at or below `bar` are not wanted either.
+    pub(crate) fn means<'a, 'p>(&'a self, asked: &Asked<'a>, params: &'p SearchParams<'p>, bar: f32) -> Means<'a, 'p> {
         let k = asked.k.min(self.shape.rows);
         let resident = |section: &'a Section| section.resident();
         // Vectors at hand cost less than the widest codes save; where they must be read, the widest save most.
@@ -335,7 +293,7 @@ impl Index {
             k,
             params,
             setting: self.setting(k, params, narrow),
-            floor: asked.floor(self),
+            floor: asked.floor(self).max(bar),
             codes1: self.codes1.as_ref().and_then(resident),
             wide,
             narrow,
@@ -363,11 +321,6 @@ impl Index {
 }
 
 impl Means<'_, '_> {
-    /// Whether candidates are ranked by wide codes.
-    fn is_wide(&self) -> bool {
-        self.wide.is_some() || self.index.shape.metric == Metric::Manhattan
-    }
-
     /// Candidates that the scan keeps.
     pub(crate) fn kept(&self) -> usize {
         let kept = match (&self.wide, self.index.shape.metric) {
@@ -379,7 +332,7 @@ impl Means<'_, '_> {
     }
 
     /// Adds the candidates of some of the nearest lists to those of the other indexes, as of number `which`.
-    fn collect(&self, scratch: &mut Scratch, which: u32, lists: Range<usize>) -> Result<()> {
+    pub(crate) fn collect(&self, scratch: &mut Scratch, which: u32, lists: Range<usize>) -> Result<()> {
         let shape = &self.index.shape;
         scratch.fit(shape.dim, shape.lists, shape.lists, self.kept().max(self.k) + scratch.chosen.len())?;
         let mut watch = Watch::start(self.params.clock);

@@ -11,11 +11,50 @@
 //! the bar, and its share of passing among those that were asked tells the others. With one index the depth is
 //! `k / share`; but where most of an index is filtered out and the k nearest stand in others, it is less than k.
 
+use crate::rescore::raise_bar;
 use crate::scratch::{Scratch, Tally};
-use crate::search::Means;
+use crate::search::{Means, Scanned, Search, SearchParams};
+use ramekin_base::Result;
+
+impl Search<'_> {
+    /// Scans more lists of index `which` if its filter asks for them.
+    pub(crate) fn widen(&mut self, which: usize, params: &SearchParams<'_>) -> Result<()> {
+        let Self { asked, scratch, .. } = self;
+        loop {
+            let Scanned { index, lists, tally, .. } = asked.scanned[which];
+            if tally.passed == tally.asked && scratch.chosen.len() >= asked.k {
+                return Ok(());
+            }
+            let means = index.means(asked, params, raise_bar(scratch));
+            let mut wanted = lists_wanted(&means, scratch, which as u32, tally);
+            if wanted > lists {
+                // Each time the nearest lists are chosen anew.
+                wanted = wanted.max(lists + lists / 4);
+            }
+            // Fewer than k are right only if a threshold forbids more.
+            if scratch.chosen.len() < asked.k && means.floor == f32::NEG_INFINITY {
+                wanted = wanted.max(lists * 2);
+            }
+            wanted = wanted.min(index.shape.lists);
+            if wanted <= lists {
+                return Ok(());
+            }
+            means.collect(scratch, which as u32, lists..wanted)?;
+            // What is resident may be less than before.
+            let (kept, wide) = (means.kept(), !means.narrow);
+            drop(means);
+            let scanned = &mut asked.scanned[which];
+            scanned.lists = wanted;
+            scanned.kept = scanned.kept.max(kept);
+            scanned.wide &= wide;
+            scanned.tally.asked += scratch.tally.asked;
+            scanned.tally.passed += scratch.tally.passed;
+        }
+    }
+}
 
 /// How many lists of index `which` should be scanned, where its filter answered so in the nearest ones.
-pub(crate) fn lists_wanted(means: &Means<'_, '_>, scratch: &Scratch, which: u32, tally: Tally) -> usize {
+fn lists_wanted(means: &Means<'_, '_>, scratch: &Scratch, which: u32, tally: Tally) -> usize {
     if tally.passed == tally.asked || means.params.probes.is_some() {
         return 0;
     }

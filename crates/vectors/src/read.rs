@@ -61,9 +61,9 @@ pub(crate) fn on_view<S, T>(
     for _ in 0..LOOKS {
         let view = collection.view.load_full();
         match look(collection, &view, &sealed, &answer) {
-            Ok(None) => {}
-            Err(_) if !Arc::ptr_eq(&view, &collection.view.load()) => {}
-            found => return found.transpose().unwrap_or_else(|| Err(Error::bug("a look without an answer"))),
+            Ok(Some(answer)) => return Ok(answer),
+            Err(error) if Arc::ptr_eq(&view, &collection.view.load()) => return Err(error),
+            Ok(None) | Err(_) => {}
         }
     }
     let _change = collection.change.lock();

@@ -49,20 +49,16 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
 
 /// What the segments of a view have found.
 struct FromSegments {
+    metric: Metric,
     vector: Vec<f32>,
+    /// The rank score to beat.
+    threshold: Option<f32>,
     excluded: Option<PointId>,
     found: Vec<Found>,
     places: HashMap<PointId, Place>,
     pages: Pages,
     profile: Profile,
     memory: Reservation,
-}
-
-/// The vector of a query by the collection's configuration, and the score to beat.
-fn vector_config<'a>(config: &'a CollectionConfig, query: &Query) -> Result<(&'a VectorConfig, Metric, Option<f32>)> {
-    let vector = config.vectors.get(&query.using).ok_or_else(|| unknown_vector(&query.using))?;
-    let metric = vector.metric.metric();
-    Ok((vector, metric, query.score_threshold.map(|score| outward(metric, score))))
 }
 
 fn from_segments(
@@ -73,8 +69,10 @@ fn from_segments(
     query: &Query,
 ) -> Result<FromSegments> {
     let wanted = query.limit + query.offset;
-    let (vector_config, _, threshold) = vector_config(config, query)?;
+    let vector_config = config.vectors.get(&query.using).ok_or_else(|| unknown_vector(&query.using))?;
     let (vector, excluded) = target(shared, view, query, vector_config)?;
+    let metric = vector_config.metric.metric();
+    let threshold = query.score_threshold.map(|score| outward(metric, score));
     let memory = shared.accounts.queries.try_reserve((wanted as u64 + 1) * HIT_BYTES + 4096)?;
     let mut top = Top::new(wanted, threshold, excluded);
     let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
@@ -93,7 +91,8 @@ fn from_segments(
     let profile = profile(&scratch.profile);
     shared.put_scratch(scratch);
     let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;
-    Ok(FromSegments { vector, excluded, found: top.into_sorted(), places, pages, profile, memory })
+    let found = top.into_sorted();
+    Ok(FromSegments { metric, vector, threshold, excluded, found, places, pages, profile, memory })
 }
 
 /// The results of a query, or `None` where points that were found have moved so that others should stand there.
@@ -105,18 +104,19 @@ fn answer(
     sealed: &FromSegments,
 ) -> Result<Option<(Held<Vec<Scored>>, Profile)>> {
     let wanted = query.limit + query.offset;
-    let (_, metric, threshold) = vector_config(config, query)?;
     let mut memory = shared.accounts.queries.try_reserve((wanted as u64 + 1) * (FOUND_BYTES + RESULT_BYTES))?;
     let mut lists = vec![sealed.found.clone()];
     // A part that is small enough to be scanned counts as indexed.
     let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
-    for (_, part) in view.oldest_growing().into_iter().filter(|(_, part)| part.read().bytes() <= most) {
-        if part.read().live() == 0 {
-            continue;
-        }
+    let is_searched = |part: &Growing| {
+        let part = part.read();
+        part.live() > 0 && part.bytes() <= most
+    };
+    // Each is asked when its turn comes: a point may have come to it meanwhile.
+    for (_, part) in view.oldest_growing().into_iter().filter(|(_, part)| is_searched(part)) {
         memory.grow((wanted as u64 + 1) * FOUND_BYTES)?;
-        let mut top = Top::new(wanted, threshold, sealed.excluded);
-        part.read().search(&query.using, metric, &sealed.vector, &mut top);
+        let mut top = Top::new(wanted, sealed.threshold, sealed.excluded);
+        part.read().search(&query.using, sealed.metric, &sealed.vector, &mut top);
         lists.push(top.into_sorted());
     }
     let Some(found) = settle(view, &lists, wanted, &sealed.places) else { return Ok(None) };
@@ -130,7 +130,7 @@ fn answer(
     let trip = sealed.pages.trip();
     (profile.reads, profile.cache_hits) = (trip.reads, trip.hits);
     profile.read_bytes = trip.read_pages * PAGE as u64;
-    let scored = scored(view, page, records, metric);
+    let scored = scored(view, page, records, sealed.metric);
     Ok(Some((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile)))
 }
 
