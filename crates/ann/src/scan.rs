@@ -59,6 +59,19 @@ fn scan_resident(means: &Means<'_, '_>, scratch: &mut Scratch, slot: usize) -> R
         }
         return Ok(());
     }
+    // Where wide codes alone are at hand, each of the list is looked at.
+    for lanes in pieces(list.count) {
+        scratch.profile.codes += lanes.len() as u64;
+        let positions = list.start + lanes.start as u32..list.start + lanes.end as u32;
+        let piece = Piece { slot, lanes, codes: &[], next: &[], rows, rows_from: 0 };
+        for position in positions {
+            if passes(means, &piece, position, &mut scratch.tally) {
+                let slot = slot as u32;
+                scratch.pending.push(Candidate { estimate: f32::INFINITY, margin: 0.0, position, slot });
+            }
+        }
+        refine(means, scratch);
+    }
     Ok(())
 }
 
@@ -122,7 +135,7 @@ struct Piece<'a> {
 
 impl Means<'_, '_> {
     fn codes_resident(&self) -> bool {
-        self.codes1.is_some() && (self.params.filter.is_none() || self.rows.is_some())
+        (self.codes1.is_some() || self.wide.is_some()) && (self.params.filter.is_none() || self.rows.is_some())
     }
 
     /// Where the narrowest codes of some places of a list lie in their section.

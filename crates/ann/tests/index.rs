@@ -166,6 +166,33 @@ fn narrow_codes_alone_find_what_wide_ones_find() {
 }
 
 #[test]
+fn wide_codes_without_narrow_ones_find_what_both_find() {
+    for metric in METRICS {
+        let (world, dim) = (World::new(), 40);
+        let drawn = clustered(8_200, dim, 80, metric, 11);
+        let (vectors, queries) = drawn.split_at(8_000 * dim);
+        let index = world.index(vectors, dim, metric);
+        let section =
+            |wanted| index.sections().into_iter().find(|(part, _)| *part == wanted).map(|(_, section)| section);
+        let third = |row: u32| row % 3 == 1;
+        let filters: [Option<&dyn Fn(u32) -> bool>; 2] = [None, Some(&third)];
+        for (wide, filter) in
+            [Part::Codes6, Part::Codes3].into_iter().flat_map(|wide| filters.map(|filter| (wide, filter)))
+        {
+            let Some(wide) = section(wide) else { continue };
+            let params = SearchParams { filter, ..SearchParams::default() };
+            index.sections().iter().for_each(|(_, section)| section.unload());
+            wide.load().unwrap();
+            section(Part::Rows).into_iter().for_each(|rows| rows.load().unwrap());
+            let alone = recall(&world, &index, vectors, &params, 10, queries);
+            section(Part::Codes1).into_iter().for_each(|narrow| narrow.load().unwrap());
+            let both = recall(&world, &index, vectors, &params, 10, queries);
+            assert!(alone > 0.93 && alone > both - 0.01, "{metric:?} alone {alone} both {both}");
+        }
+    }
+}
+
+#[test]
 fn exact_is_the_oracle() {
     for metric in METRICS {
         let (world, dim) = (World::new(), 17);

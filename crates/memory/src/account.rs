@@ -218,6 +218,25 @@ impl Tree {
         }
     }
 
+    /// Moves a floor, or says what is short for it.
+    fn set_floor(&mut self, index: usize, bytes: u64) -> Result<Result<(), (Short, Error)>> {
+        let node = &self.nodes[index];
+        let (before, after) = (node.claim(node.used), node.used.max(bytes));
+        let parent = node.parent.ok_or_else(|| Error::bug("the budget itself has no floor"))?;
+        if after > before {
+            if let Err(short) = self.add(parent, after - before) {
+                let error = self.error(&short, parent, bytes);
+                return Ok(Err((short, error)));
+            }
+            self.nodes[parent].own -= after - before;
+        } else {
+            self.nodes[parent].own += before - after;
+            self.sub(parent, before - after);
+        }
+        self.nodes[index].floor = bytes;
+        Ok(Ok(()))
+    }
+
     fn drop_handle(&mut self, index: usize) {
         self.nodes[index].handles -= 1;
         if self.nodes[index].handles > 0 || index == 0 {
@@ -233,6 +252,9 @@ impl Tree {
         }
     }
 }
+
+/// So often those who yield are asked: what they gave may be taken by someone else in between.
+const ROUNDS: usize = 4;
 
 struct Short {
     index: usize,
@@ -281,21 +303,18 @@ impl Account {
         self.shared.released.notify_all();
     }
 
-    /// Takes `bytes` from the parent for good: reserving up to them on this account cannot fail.
+    /// Takes `bytes` from the parent for good: reserving up to them on this account cannot fail. Where the budget is
+    /// short, those who yield are asked first; a floor that shrinks cannot fail.
     pub fn set_floor(&self, bytes: u64) -> Result<()> {
-        let mut tree = self.shared.tree.lock();
-        let node = &tree.nodes[self.index];
-        let (before, after) = (node.claim(node.used), node.used.max(bytes));
-        let parent = node.parent.ok_or_else(|| Error::bug("the budget itself has no floor"))?;
-        if after > before {
-            tree.add(parent, after - before).map_err(|short| tree.error(&short, parent, bytes))?;
-            tree.nodes[parent].own -= after - before;
-        } else {
-            tree.nodes[parent].own += before - after;
-            tree.sub(parent, before - after);
+        for _ in 0..ROUNDS {
+            let mut tree = self.shared.tree.lock();
+            let Err((short, error)) = tree.set_floor(self.index, bytes)? else { return Ok(()) };
+            drop(tree);
+            if short.index != 0 || self.shared.ask(short.missing) == 0 {
+                return Err(error);
+            }
         }
-        tree.nodes[self.index].floor = bytes;
-        Ok(())
+        self.shared.tree.lock().set_floor(self.index, bytes)?.map_err(|(_, error)| error)
     }
 
     /// States what a formula over counts alone says that this account should hold.
@@ -337,8 +356,7 @@ impl Account {
     }
 
     fn take(&self, bytes: u64) -> Result<()> {
-        // A few rounds: what was yielded may be taken by someone else in between.
-        for _ in 0..4 {
+        for _ in 0..ROUNDS {
             let mut tree = self.shared.tree.lock();
             let Err(short) = tree.add(self.index, bytes) else { return Ok(()) };
             let error = tree.error(&short, self.index, bytes);

@@ -20,6 +20,7 @@ use crate::manifest;
 use crate::merge::MergeRows;
 use crate::overlay::Run;
 use crate::policy::{self, Rules, Size};
+use crate::rest;
 use crate::seal::SealRows;
 use crate::segment::{Segment, SegmentMeta};
 use crate::segment_write::{Rows, write_segment};
@@ -49,6 +50,7 @@ pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
         part.map(|part| (name, collection, part))
     });
     let Some((name, collection, part)) = frozen else { return fold_one(shared) };
+    let _awake = rest::work(shared)?;
     let sealed = seal(shared, &name, &collection, &part);
     note(&collection, SEAL, &name, &sealed);
     shared.sealed.raise();
@@ -59,6 +61,7 @@ pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
 fn fold_one(shared: &Shared) -> Result<bool> {
     let is_due = |held: &(String, Arc<Collection>)| held.1.fold_due.load(Ordering::SeqCst);
     let Some((name, collection)) = shared.collections().into_iter().find(is_due) else { return Ok(false) };
+    let _awake = rest::work(shared)?;
     let folded = fold::collection(shared, &collection);
     if folded.is_ok() {
         // Whoever asked meanwhile asks again if this was not enough.
@@ -101,6 +104,7 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
 pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
     for (name, collection) in shared.collections() {
         let Some(chosen) = wanted_merge(shared, &collection, is_quiet(shared, &collection)) else { continue };
+        let _awake = rest::work(shared)?;
         let merged = merge(shared, &name, &collection, chosen);
         note(&collection, MERGE, &name, &merged);
         return merged.map(|()| true);
@@ -381,7 +385,7 @@ pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
         let _manifest = shared.manifest.lock();
         return manifest::commit(shared).map(|()| true);
     }
-    Ok(false)
+    Ok(rest::turn(shared))
 }
 
 /// Between two looks where there was nothing to do, and the most that failures lengthen it to: 4 s.

@@ -32,6 +32,7 @@ mod policy;
 mod queue;
 mod read;
 mod residency;
+mod rest;
 mod rewrite;
 mod seal;
 mod search;

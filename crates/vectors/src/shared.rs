@@ -12,6 +12,7 @@ use crate::collection::Collection;
 use crate::growing::Growing;
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
+use crate::rest::Rest;
 use crate::store::StoreOptions;
 use crate::writer::payload_places;
 use parking_lot::{Mutex, RwLock};
@@ -107,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) closing: AtomicBool,
     /// Seals run in the writer's thread: no thread in the background (the simulator, and replay).
     pub(crate) inline: AtomicBool,
+    pub(crate) rest: Rest,
     /// When a write last waited for a seal, by [`Shared::now_ms`]; 0: never.
     pub(crate) waited_ms: AtomicU64,
 }

@@ -14,10 +14,11 @@ use crate::collection::{Collection, View};
 use crate::op::{self, MetaOp, Op};
 use crate::overlay::{self, Run};
 use crate::queue::{Queue, Signal};
+use crate::rest::Rest;
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, Shared};
 use crate::writer::{Request, Writer};
-use crate::{check, payload_write, read, residency, search};
+use crate::{check, payload_write, read, residency, rest, search};
 use parking_lot::{Mutex, RwLock};
 use ramekin_base::limits::payload_max;
 use ramekin_base::{Clock, Error, PointId, Result};
@@ -131,6 +132,7 @@ impl Store {
             scratches: Mutex::new(Vec::new()),
             closing: AtomicBool::new(false),
             inline: AtomicBool::new(true),
+            rest: Rest::default(),
             waited_ms: AtomicU64::new(0),
             options,
         });
@@ -216,19 +218,8 @@ impl Store {
 
     /// The budget has moved: floors and residency follow.
     pub fn rebudget(&self) -> Result<()> {
-        self.set_limits(self.shared.limits())?;
+        rest::set_limits(&self.shared, self.shared.limits())?;
         residency::plan(&self.shared);
-        Ok(())
-    }
-
-    fn set_limits(&self, limits: Limits) -> Result<()> {
-        for (account, bytes) in
-            [(&self.shared.accounts.seal, limits.seal_work), (&self.shared.accounts.merge, limits.merge_work)]
-        {
-            account.set_floor(bytes)?;
-            account.set_limit(bytes);
-        }
-        self.shared.accounts.growing.set_limit(limits.growing_bytes);
         Ok(())
     }
 
@@ -236,7 +227,7 @@ impl Store {
     /// while there is memory for that. Waits for it, `at_most` so long.
     pub fn shrink(&self, budget: u64, at_most: Duration) -> Result<()> {
         let (shared, limits) = (&self.shared, Limits::of(budget));
-        self.set_limits(limits)?;
+        rest::set_limits(shared, limits)?;
         let until = shared.options.clock.now() + at_most;
         while shared.accounts.growing.used() > limits.growing_bytes && shared.options.clock.now() < until {
             let seen = shared.sealed.count();

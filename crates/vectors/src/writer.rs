@@ -13,6 +13,7 @@ use crate::api::{Batch, Wait, Write, Written};
 use crate::collection::Collection;
 use crate::growing::{Growing, PayloadAt};
 use crate::op::{self, MetaOp};
+use crate::rest;
 use crate::shared::Shared;
 use crate::store::Done;
 use ramekin_base::{Error, PointId, Result};
@@ -107,6 +108,9 @@ impl Writer {
                 let answer = Answer { done, wait, memory };
                 if collection.is_dropped() {
                     return (answer.done)(Err(Error::not_found("the collection was deleted")));
+                }
+                if let Err(error) = rest::wake(&self.shared) {
+                    return (answer.done)(Err(error));
                 }
                 collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
                 let sequence = self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1;

@@ -1,0 +1,167 @@
+//! A store at rest lends: while nothing is there to be sealed or merged, the memory that seal and merge have for good
+//! serves resident sections.
+//!
+//! ```text
+//!   awake     floors of seal and merge │ room for new points │ headroom │ resident sections
+//!   at rest                                                    headroom │ resident sections, of wider codes
+//!
+//!   a write, a seal, a merge ──► sections give way ──► floors are taken back ──► and only then it goes on
+//! ```
+//!
+//! So what frees memory still never waits for it: before a write is accepted, its seal has its memory again.
+
+use crate::background::is_busy;
+use crate::residency;
+use crate::shared::{Limits, Shared};
+use parking_lot::{Mutex, MutexGuard};
+use ramekin_base::{Kind, Result};
+use std::time::Duration;
+
+/// Without work for this long a store is at rest. It doubles each time the store was woken soon, up to the second: who
+/// writes now and then should not have all sections come and go with it.
+const REST_AFTER_MS: (u64, u64) = (2_000, 64_000);
+/// A rest is worth what it costs if it lasts so many times longer than the wait for it.
+const WORTH: u64 = 16;
+/// Looks whether what should be resident still is, while at rest.
+const LOOK_AFTER_MS: u64 = 2_000;
+/// A waking store waits for readers of sections that give way so often and so long.
+const PATIENCE: (u32, Duration) = (100, Duration::from_millis(10));
+
+#[derive(Default)]
+pub(crate) struct Rest(Mutex<State>);
+
+struct State {
+    at_rest: bool,
+    /// Seals, folds and merges under way.
+    working: usize,
+    /// When there was work last, or residency was looked at while at rest.
+    since_ms: u64,
+    /// When it lay down last.
+    lay_ms: u64,
+    /// Bytes of sections that the last plan at rest made resident.
+    resident: u64,
+    /// So long without work and it is at rest; at first, at once.
+    after_ms: u64,
+    /// It was woken, and what is resident does not suit that yet.
+    unplanned: bool,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            at_rest: false,
+            working: 0,
+            since_ms: 0,
+            lay_ms: 0,
+            after_ms: 0,
+            resident: 0,
+            unplanned: false,
+        }
+    }
+}
+
+/// While one lives the store is awake.
+pub(crate) struct Working<'a>(&'a Shared);
+
+impl Drop for Working<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.rest.0.lock();
+        state.working -= 1;
+        state.since_ms = self.0.now_ms();
+    }
+}
+
+/// The floors of seal and merge, with those who yield asked, and some patience with those who read.
+fn hold(shared: &Shared, limits: Limits) -> Result<()> {
+    for (account, bytes) in [(&shared.accounts.seal, limits.seal_work), (&shared.accounts.merge, limits.merge_work)] {
+        let mut held = account.set_floor(bytes);
+        for _ in 0..PATIENCE.0 {
+            if !held.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
+                break;
+            }
+            account.wait_for_release(PATIENCE.1);
+            held = account.set_floor(bytes);
+        }
+        held?;
+    }
+    Ok(())
+}
+
+fn awake(shared: &Shared) -> Result<MutexGuard<'_, State>> {
+    let mut state = shared.rest.0.lock();
+    state.since_ms = shared.now_ms();
+    if state.at_rest {
+        hold(shared, shared.limits())?;
+        let rested = state.since_ms - state.lay_ms;
+        state.after_ms = match rested < state.after_ms * WORTH {
+            true => (state.after_ms * 2).clamp(REST_AFTER_MS.0, REST_AFTER_MS.1),
+            false => REST_AFTER_MS.0,
+        };
+        (state.at_rest, state.unplanned) = (false, true);
+        shared.wake_background();
+    }
+    Ok(state)
+}
+
+/// Before a write: seal and merge have their memory.
+pub(crate) fn wake(shared: &Shared) -> Result<()> {
+    awake(shared).map(|_| ())
+}
+
+/// Before a seal, a fold or a merge; it is over when the guard goes.
+pub(crate) fn work(shared: &Shared) -> Result<Working<'_>> {
+    awake(shared)?.working += 1;
+    Ok(Working(shared))
+}
+
+/// The budget moves: floors and limits of what works in the background follow, and the store is awake.
+pub(crate) fn set_limits(shared: &Shared, limits: Limits) -> Result<()> {
+    let mut state = shared.rest.0.lock();
+    state.since_ms = shared.now_ms();
+    hold(shared, limits)?;
+    state.at_rest = false;
+    shared.accounts.seal.set_limit(limits.seal_work);
+    shared.accounts.merge.set_limit(limits.merge_work);
+    shared.accounts.growing.set_limit(limits.growing_bytes);
+    Ok(())
+}
+
+pub(crate) fn is_at_rest(shared: &Shared) -> bool {
+    shared.rest.0.lock().at_rest
+}
+
+/// One look of the sealing thread when it has nothing else to do: lies down, and plans again what is to be resident when
+/// that has changed. True: it did.
+pub(crate) fn turn(shared: &Shared) -> bool {
+    if !is_due(shared) {
+        return false;
+    }
+    residency::plan(shared);
+    let mut state = shared.rest.0.lock();
+    state.resident = shared.pages.stats().resident_bytes;
+    true
+}
+
+fn is_due(shared: &Shared) -> bool {
+    let mut state = shared.rest.0.lock();
+    let now = shared.now_ms();
+    let passed = now.saturating_sub(state.since_ms);
+    if state.at_rest {
+        // Sections that gave way to a crowd of requests come back when it is gone.
+        let gone = passed >= LOOK_AFTER_MS && shared.pages.stats().resident_bytes < state.resident;
+        if gone {
+            state.since_ms = now;
+        }
+        return gone;
+    }
+    let busy = |shared: &Shared| shared.collections().iter().any(|(_, collection)| is_busy(shared, collection));
+    if state.working > 0 || passed < state.after_ms || busy(shared) {
+        return std::mem::take(&mut state.unplanned);
+    }
+    state.at_rest = [&shared.accounts.seal, &shared.accounts.merge].into_iter().all(|account| {
+        // A floor that shrinks cannot fail.
+        account.set_floor(0).is_ok()
+    });
+    (state.since_ms, state.lay_ms, state.unplanned) = (now, now, false);
+    true
+}
