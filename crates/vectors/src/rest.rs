@@ -30,6 +30,7 @@ const PATIENCE: (u32, Duration) = (100, Duration::from_millis(10));
 #[derive(Default)]
 pub(crate) struct Rest(Mutex<State>);
 
+#[derive(Default)]
 struct State {
     at_rest: bool,
     /// Seals, folds and merges under way.
@@ -44,12 +45,6 @@ struct State {
     after_ms: u64,
     /// It was woken, and what is resident does not suit that yet.
     unplanned: bool,
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self { at_rest: false, working: 0, since_ms: 0, lay_ms: 0, after_ms: 0, resident: 0, unplanned: false }
-    }
 }
 
 /// While one lives the store is awake.
