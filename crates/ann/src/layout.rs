@@ -53,6 +53,17 @@ impl Part {
         base_tag + self as u32
     }
 
+    /// Bits a dimension, of parts that are codes; 0 of others.
+    pub fn code_bits(self) -> u32 {
+        match self {
+            Self::Codes1 => 1,
+            Self::Codes3 => 3,
+            Self::Codes6 => 6,
+            Self::Codes8 => 8,
+            _ => 0,
+        }
+    }
+
     pub fn name(self) -> &'static str {
         match self {
             Self::Centroids => "centroids",

@@ -7,11 +7,12 @@
 //!       quantization_config, metadata: checked (sections.rs), kept, echoed;   recall: ours
 //! ```
 
+use crate::placement::placements;
 use crate::sections::{self, Section};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::vector::checked_name;
 use ramekin_base::{Error, Kind, Result, limits};
-use ramekin_vectors::{CollectionConfig, CollectionPatch, MetricName, UNNAMED, VectorConfig};
+use ramekin_vectors::{CollectionConfig, CollectionPatch, MetricName, Placement, UNNAMED, VectorConfig};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -43,14 +44,19 @@ pub fn create(body: &[u8]) -> Result<CollectionConfig> {
     })?;
     reader.finish()?;
     let (hnsw, optimizers) = (kept.get(HNSW), kept.get(OPTIMIZERS));
-    Ok(CollectionConfig {
+    let mut config = CollectionConfig {
         vectors,
         full_scan_threshold_kib: whole(hnsw, "full_scan_threshold").unwrap_or(10_000),
         deleted_threshold: number(optimizers, "deleted_threshold").unwrap_or(0.2),
         vacuum_min_vectors: whole(optimizers, "vacuum_min_vector_number").unwrap_or(1_000),
         recall: recall.unwrap_or(0.95),
         echo: kept.into_iter().map(|(name, section)| (name, sections::text(&section))).collect(),
-    })
+    };
+    let mut placements = placements(&config);
+    for (name, vector) in &mut config.vectors {
+        vector.placement = placements.remove(name).unwrap_or_default();
+    }
+    Ok(config)
 }
 
 fn whole(section: Option<&Section>, field: &str) -> Option<u64> {
@@ -143,7 +149,8 @@ fn vector(reader: &mut Reader<'_>) -> Decoded<VectorConfig> {
     })?;
     let dim = dim.ok_or_else(|| Flaw::malformed("missing field `size`"))?;
     let metric = metric.ok_or_else(|| Flaw::malformed("missing field `distance`"))?;
-    Ok(VectorConfig { dim, metric, echo: (!echo.is_empty()).then(|| sections::text(&echo)) })
+    let echo = (!echo.is_empty()).then(|| sections::text(&echo));
+    Ok(VectorConfig { dim, metric, echo, placement: Placement::default() })
 }
 
 /// Reads what may be said of a vector beside its size and distance.
@@ -280,6 +287,7 @@ impl Change {
             }
             patch.vector_echo.insert(name, sections::text(&section));
         }
+        patch.placements = placements(&patch.apply(now));
         Ok(patch)
     }
 }

@@ -31,6 +31,7 @@ pub mod limits;
 mod memory;
 mod options;
 mod pace;
+mod placement;
 mod points;
 mod query;
 mod routes;

@@ -90,7 +90,7 @@ const BINARY: &[Field] = &[
 const TURBO: &[Field] = &[
     ("always_ram", Bool, false),
     ("memory", MEMORY, false),
-    ("bits", Word(&["bits1", "bits1_5", "bits2", "bits4"]), false),
+    ("bits", Word(&["bits1", "bits1_5", "bits2", "bits4", "bits8"]), false),
 ];
 
 /// The kinds of quantisation; exactly one of them is named.

@@ -218,6 +218,21 @@ impl Tree {
         }
     }
 
+    /// Moves bytes from one account to another. The root is asked for no more than it holds already.
+    fn transfer(&mut self, from: usize, to: usize, bytes: u64) -> Result<(), Short> {
+        let (limit, before) = (self.nodes[0].limit, self.nodes[0].used);
+        self.nodes[0].limit = limit.max(before);
+        self.sub(from, bytes);
+        let added = self.add(to, bytes);
+        if added.is_err() {
+            // They were here a moment ago, so there is room for them.
+            let returned = self.add(from, bytes);
+            debug_assert!(returned.is_ok());
+        }
+        self.nodes[0].limit = limit;
+        added
+    }
+
     /// Moves a floor, or says what is short for it.
     fn set_floor(&mut self, index: usize, bytes: u64) -> Result<Result<(), (Short, Error)>> {
         let node = &self.nodes[index];
@@ -462,6 +477,17 @@ impl Reservation {
         Reservation { account: self.account.clone(), bytes }
     }
 
+    /// The same bytes, on another account of the budget: nobody else can take them in between, and a budget that is
+    /// overdrawn because it shrank stands in the way of nobody. Where the other account may not hold them, they are
+    /// given back.
+    pub fn moved_to(mut self, account: &Account) -> Result<Reservation> {
+        let mut tree = self.account.shared.tree.lock();
+        tree.transfer(self.account.index, account.index, self.bytes)
+            .map_err(|short| tree.error(&short, account.index, self.bytes))?;
+        drop(tree);
+        Ok(Reservation { account: account.clone(), bytes: std::mem::take(&mut self.bytes) })
+    }
+
     /// Takes over what `other` holds. Both are of one account.
     pub fn join(&mut self, mut other: Reservation) {
         debug_assert_eq!(self.account.index, other.account.index, "reservations of two accounts");
@@ -495,6 +521,28 @@ impl std::fmt::Debug for Reservation {
 mod tests {
     use super::*;
     use ramekin_base::{Kind, Rng};
+
+    #[test]
+    fn a_reservation_moves_even_where_nothing_is_free() {
+        let budget = Budget::new(100);
+        let (a, b) = (budget.root().child("a", ""), budget.root().child("b", "").child("c", ""));
+        let small = budget.root().child("small", "").with_limit(10);
+        a.set_floor(20).unwrap();
+        let held = a.try_reserve(100).unwrap();
+        let held = held.moved_to(&b).unwrap_err();
+        assert_eq!(held.kind(), Kind::NoMemory, "the floor of `a` is held besides");
+        assert_eq!((a.used(), b.used(), budget.reserved()), (0, 0, 20));
+        let held = a.try_reserve(80).unwrap();
+        a.set_floor(0).unwrap();
+        let moved = held.moved_to(&b).unwrap();
+        assert_eq!((a.used(), b.used(), moved.bytes(), budget.reserved()), (0, 80, 80, 80));
+        // The budget shrinks below what is held: it may still move.
+        budget.set_limit(50);
+        let moved = moved.moved_to(&a).unwrap();
+        assert_eq!((a.used(), b.used(), budget.reserved()), (80, 0, 80));
+        assert!(moved.moved_to(&small).is_err());
+        assert_eq!(budget.reserved(), 0);
+    }
 
     #[test]
     fn a_parents_limit_holds_for_its_children() {

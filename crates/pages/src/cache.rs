@@ -232,6 +232,11 @@ impl Cache {
         self.account.want((before + opened - closed) * PAGE_COST);
     }
 
+    /// Pays for everything that no section's owner pays for.
+    pub(crate) fn account(&self) -> &Account {
+        &self.account
+    }
+
     /// Bytes in memory for `pages` pages, as they are booked.
     pub(crate) fn cost(pages: u32) -> u64 {
         u64::from(pages) * PAGE_COST

@@ -180,8 +180,24 @@ mod tests {
         two.unload();
         agree(1000);
         let first = file.first_page();
+        // An owner pays for what is resident, and the cache for what is not.
+        let owner = budget.root().child("owner", "");
+        one.unload();
+        one.owned_by(&owner);
+        let before = budget.reserved();
+        one.load().unwrap();
+        assert_eq!((owner.used(), budget.reserved()), (one.resident_cost(), before + one.resident_cost()));
+        agree(1000);
+        one.unload();
+        assert_eq!((owner.used(), budget.reserved()), (0, before));
+        one.load().unwrap();
+        budget.set_limit(1 << 20);
+        assert_eq!(owner.used(), 0, "it gave way to the smaller budget");
+        budget.set_limit(16 << 20);
+        one.load().unwrap();
         let cache = pages.cache.clone();
         drop((one, two, file));
+        assert_eq!(owner.used(), 0);
         assert_eq!(cache.space.in_memory(first, 1700), 0);
         (0..1700).for_each(|page| assert!(cache.space.word(first + page).is_out()));
     }

@@ -10,14 +10,15 @@ use crate::Section;
 use crate::cache::Cache;
 use crate::format::{Entry, Footer, decode_directory, decode_footer};
 use crate::keep::Keep;
+use parking_lot::Mutex;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
 use ramekin_disk::{Aligned, Disk, File, Open, ReadOp};
 use ramekin_memory::{Account, Reservation};
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What is read first: footer, directory and the checksums of files up to about 60 MiB.
 const TAIL: u64 = 64 << 10;
@@ -39,6 +40,9 @@ pub struct PageFile {
 struct SectionState {
     entry: Entry,
     keep: Keep,
+    owner: OnceLock<Account>,
+    /// What is booked on the owner's account while the section is resident.
+    owned: Mutex<Option<Reservation>>,
 }
 
 /// What the end of the file says, checked.
@@ -54,7 +58,12 @@ impl PageFile {
     pub(crate) fn open(cache: &Arc<Cache>, path: &Path, account: &Account) -> Result<Arc<PageFile>> {
         let file = cache.disk.open(path, Open::Read)?;
         let mut tables = Tables::read(&*cache.disk, &file, account)?;
-        let state = |entry: Entry| SectionState { entry, keep: Keep::default() };
+        let state = |entry: Entry| SectionState {
+            entry,
+            keep: Keep::default(),
+            owner: OnceLock::new(),
+            owned: Mutex::default(),
+        };
         let sections = std::mem::take(&mut tables.entries).into_iter().map(state).collect();
         let first_page = cache.space.take(tables.footer.data_pages)?;
         cache.count_open(tables.footer.data_pages, 0);
@@ -148,6 +157,27 @@ impl PageFile {
         &self.sections[index as usize].keep
     }
 
+    /// Names who pays for a section while it is resident; the first to say so holds.
+    pub(crate) fn set_owner(&self, index: u32, owner: &Account) {
+        self.sections[index as usize].owner.get_or_init(|| owner.clone());
+    }
+
+    /// The owner pays for the section from now on, if there is one and its account lets it.
+    pub(crate) fn charge_owner(&self, index: u32) {
+        let section = &self.sections[index as usize];
+        if let Some(owner) = section.owner.get() {
+            let pages = section.entry.pages() as usize;
+            *section.owned.lock() = self.cache.purse.lock().give_to(owner, pages).ok();
+        }
+    }
+
+    /// The cache pays for the section again, before its pages leave.
+    pub(crate) fn discharge_owner(&self, index: u32) {
+        if let Some(owned) = self.sections[index as usize].owned.lock().take() {
+            self.cache.purse.lock().take_back(owned, self.cache.account());
+        }
+    }
+
     /// A section's pages in the region.
     pub(crate) fn range(&self, index: u32) -> Range<u32> {
         let entry = self.entry(index);
@@ -185,6 +215,7 @@ impl Drop for PageFile {
                 cache.gate.wait(|| !word.is_moving());
             }
         }
+        (0..self.sections.len() as u32).for_each(|index| self.discharge_owner(index));
         let kept: u32 = self.sections.iter().filter(|it| !it.keep.is_paged()).map(|it| it.entry.pages()).sum();
         cache.space.give(pages.start, pages.len() as u32);
         let mut purse = cache.purse.lock();

@@ -43,6 +43,7 @@ impl PageFile {
         let pages = self.range(index);
         let loaded = cache.could_keep(pages.len()).and_then(|()| self.keep_all(pages));
         if loaded.is_ok() {
+            self.charge_owner(index);
             cache.residents.lock().push((Arc::downgrade(self), index));
         }
         keep.finish(loaded.is_ok());
@@ -107,6 +108,7 @@ impl PageFile {
     #[cold]
     pub(crate) fn finish_unload(&self, index: u32) {
         let cache = self.cache();
+        self.discharge_owner(index);
         cache.release(self.range(index));
         cache.space.use_huge(self.range(index), false);
         let here = |file: &std::sync::Weak<PageFile>| std::ptr::eq(file.as_ptr(), self);

@@ -1,9 +1,10 @@
 //! The bytes that the cache holds from its account, and what they are for.
 //!
 //! ```text
-//!   held from the account  =  kept  +  max(cached, RESERVE)
-//!                             │         │
-//!                             │         pages that the clock may take
+//!   held from the account  =  kept  -  owned  +  max(cached, RESERVE)
+//!                             │        │         │
+//!                             │        │         pages that the clock may take
+//!                             │        what of it stands on the accounts of the sections' owners
 //!                             pages of sections that are wholly resident
 //! ```
 //!
@@ -24,12 +25,13 @@ pub(crate) struct Purse {
     held: Reservation,
     cached: u64,
     kept: u64,
+    owned: u64,
 }
 
 impl Purse {
     pub(crate) fn new(account: &Account) -> Result<Self> {
         account.set_floor(RESERVE)?;
-        Ok(Self { held: account.try_reserve(RESERVE)?, cached: 0, kept: 0 })
+        Ok(Self { held: account.try_reserve(RESERVE)?, cached: 0, kept: 0, owned: 0 })
     }
 
     /// Pages in memory: cached and kept.
@@ -78,8 +80,30 @@ impl Purse {
         self.settle();
     }
 
+    /// Kept pages are booked on the account of the section's owner from now on.
+    pub(crate) fn give_to(&mut self, owner: &Account, pages: usize) -> Result<Reservation> {
+        let bytes = pages as u64 * PAGE_COST;
+        let held = self.held.split(bytes);
+        // Where it cannot be, what was split off was given back, and is taken again for the pages that stay here.
+        let moved = held.moved_to(owner);
+        match &moved {
+            Ok(_) => self.owned += bytes,
+            Err(_) => self.held.grow_calm(bytes)?,
+        }
+        moved
+    }
+
+    /// Kept pages are booked here again, before they leave.
+    pub(crate) fn take_back(&mut self, owned: Reservation, account: &Account) {
+        self.owned -= owned.bytes();
+        match owned.moved_to(account) {
+            Ok(held) => self.held.join(held),
+            Err(_) => debug_assert!(false, "the cache's account has no limit of its own"),
+        }
+    }
+
     fn settle(&mut self) -> u64 {
-        let surplus = self.held.bytes() - (self.kept + self.cached.max(RESERVE));
+        let surplus = self.held.bytes() - (self.kept - self.owned + self.cached.max(RESERVE));
         if surplus > 0 {
             self.held.shrink(surplus);
         }

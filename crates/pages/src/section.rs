@@ -37,6 +37,11 @@ impl Section {
         self.entry().bytes
     }
 
+    /// Names the account that pays for it while it is resident; without one the cache's own does.
+    pub fn owned_by(&self, account: &Account) {
+        self.file.set_owner(self.index, account);
+    }
+
     /// Bytes of its pages.
     pub fn bytes_on_disk(&self) -> u64 {
         u64::from(self.entry().pages()) * PAGE as u64

@@ -23,6 +23,31 @@ pub struct VectorConfig {
     pub metric: MetricName,
     /// What the client sent besides (`hnsw_config`, `quantization_config`, `on_disk`, ...): kept and echoed, as JSON text.
     pub echo: Option<String>,
+    /// What of it says where the vector's parts should be.
+    #[serde(default)]
+    pub placement: Placement,
+}
+
+/// Where a part should be as far as the budget goes: a priority, never a promise.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Wish {
+    /// In memory before anything else.
+    Pinned,
+    #[default]
+    Cached,
+    /// On disk, and in memory only when nobody else wants that.
+    Cold,
+}
+
+/// What a client wishes for the parts of one vector.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Placement {
+    pub vectors: Wish,
+    /// What finds vectors: centroids and rows.
+    pub index: Wish,
+    pub codes: Wish,
+    /// Bits a dimension that resident codes may take, by the kind of quantisation that was asked for; `None`: any.
+    pub code_bits_max: Option<f32>,
 }
 
 /// A metric as it is written to disk.
@@ -73,6 +98,9 @@ pub struct CollectionPatch {
     pub echo: BTreeMap<String, String>,
     /// Vector name to the JSON text kept for it.
     pub vector_echo: BTreeMap<String, String>,
+    /// Vector name to where its parts should be.
+    #[serde(default)]
+    pub placements: BTreeMap<String, Placement>,
 }
 
 /// One step of an alias request; all steps of a request happen together or not at all.

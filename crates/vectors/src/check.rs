@@ -103,7 +103,7 @@ fn batch(batch: &mut Batch, config: &CollectionConfig, payload_max: usize) -> Re
 
 impl CollectionPatch {
     /// The configuration after the change.
-    pub(crate) fn apply(&self, old: &CollectionConfig) -> CollectionConfig {
+    pub fn apply(&self, old: &CollectionConfig) -> CollectionConfig {
         let mut new = old.clone();
         new.full_scan_threshold_kib = self.full_scan_threshold_kib.unwrap_or(old.full_scan_threshold_kib);
         new.deleted_threshold = self.deleted_threshold.unwrap_or(old.deleted_threshold);
@@ -113,6 +113,11 @@ impl CollectionPatch {
         for (name, echo) in &self.vector_echo {
             if let Some(vector) = new.vectors.get_mut(name) {
                 vector.echo = Some(echo.clone());
+            }
+        }
+        for (name, placement) in &self.placements {
+            if let Some(vector) = new.vectors.get_mut(name) {
+                vector.placement = *placement;
             }
         }
         new

@@ -13,15 +13,17 @@ use crate::api::{Batch, CollectionConfig, Progress};
 use crate::changes::PATCH_BYTES;
 use crate::growing::{CLEAN, Growing, PayloadAt};
 use crate::op::CollectionNumber;
+use crate::residency::Structures;
 use crate::segment::Segment;
+use crate::usage::Usage;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use ramekin_base::{Error, PointId, Result};
 use ramekin_log::Position;
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 pub(crate) struct View {
     pub(crate) active: Arc<Growing>,
@@ -94,6 +96,9 @@ pub(crate) struct Collection {
     pub(crate) progress: Mutex<Option<Progress>>,
     /// Milliseconds of the clock at the last write.
     pub(crate) written_ms: AtomicU64,
+    pub(crate) usage: Usage,
+    /// Who pays for what is resident, once there is something to be.
+    pub(crate) structures: OnceLock<Structures>,
     growing_account: Account,
 }
 
@@ -117,6 +122,8 @@ impl Collection {
             error: Mutex::new(None),
             progress: Mutex::new(None),
             written_ms: AtomicU64::new(0),
+            usage: Usage::default(),
+            structures: OnceLock::new(),
             growing_account: growing.clone(),
         })
     }

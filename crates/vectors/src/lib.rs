@@ -38,10 +38,12 @@ mod seal;
 mod search;
 mod segment;
 mod segment_write;
+mod share;
 mod shared;
 mod store;
 mod texts;
 mod top;
+mod usage;
 mod writer;
 
 pub use api::*;

@@ -15,6 +15,7 @@ use crate::residency;
 use crate::shared::{Limits, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use ramekin_base::{Kind, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Without work for this long a store is at rest. It doubles each time the store was woken soon, up to the second: who
@@ -22,21 +23,26 @@ use std::time::Duration;
 const REST_AFTER_MS: (u64, u64) = (2_000, 64_000);
 /// A rest is worth what it costs if it lasts so many times longer than the wait for it.
 const WORTH: u64 = 16;
-/// Looks whether what should be resident still is, while at rest.
+/// So often it looks whether collections are used as before, and whether what should be resident still is.
 const LOOK_AFTER_MS: u64 = 2_000;
 /// A waking store waits for readers of sections that give way so often and so long.
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(10));
 
 #[derive(Default)]
-pub(crate) struct Rest(Mutex<State>);
+pub(crate) struct Rest {
+    state: Mutex<State>,
+    /// What is resident is to be chosen again: wishes have changed, or who has them.
+    again: AtomicBool,
+}
 
 #[derive(Default)]
 struct State {
     at_rest: bool,
     /// Seals, folds and merges under way.
     working: usize,
-    /// When there was work last, or residency was looked at while at rest.
+    /// When there was work last.
     since_ms: u64,
+    looked_ms: u64,
     /// When it lay down last.
     lay_ms: u64,
     /// Bytes of sections that the last plan at rest made resident.
@@ -52,7 +58,7 @@ pub(crate) struct Working<'a>(&'a Shared);
 
 impl Drop for Working<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.rest.0.lock();
+        let mut state = self.0.rest.state.lock();
         state.working -= 1;
         state.since_ms = self.0.now_ms();
     }
@@ -75,7 +81,7 @@ fn hold(shared: &Shared, limits: Limits) -> Result<()> {
 }
 
 fn awake(shared: &Shared) -> Result<MutexGuard<'_, State>> {
-    let mut state = shared.rest.0.lock();
+    let mut state = shared.rest.state.lock();
     state.since_ms = shared.now_ms();
     if state.at_rest {
         hold(shared, shared.limits())?;
@@ -103,7 +109,7 @@ pub(crate) fn work(shared: &Shared) -> Result<Working<'_>> {
 
 /// The budget moves: floors and limits of what works in the background follow, and the store is awake.
 pub(crate) fn set_limits(shared: &Shared, limits: Limits) -> Result<()> {
-    let mut state = shared.rest.0.lock();
+    let mut state = shared.rest.state.lock();
     state.since_ms = shared.now_ms();
     hold(shared, limits)?;
     state.at_rest = false;
@@ -114,7 +120,7 @@ pub(crate) fn set_limits(shared: &Shared, limits: Limits) -> Result<()> {
 }
 
 pub(crate) fn is_at_rest(shared: &Shared) -> bool {
-    shared.rest.0.lock().at_rest
+    shared.rest.state.lock().at_rest
 }
 
 /// One look of the sealing thread when it has nothing else to do: lies down, and plans again what is to be resident when
@@ -124,31 +130,32 @@ pub(crate) fn turn(shared: &Shared) -> bool {
         return false;
     }
     residency::plan(shared);
-    let mut state = shared.rest.0.lock();
+    let mut state = shared.rest.state.lock();
     state.resident = shared.pages.stats().resident_bytes;
     true
 }
 
 fn is_due(shared: &Shared) -> bool {
-    let mut state = shared.rest.0.lock();
+    let mut state = shared.rest.state.lock();
     let now = shared.now_ms();
-    let passed = now.saturating_sub(state.since_ms);
-    if state.at_rest {
-        // Sections that gave way to a crowd of requests come back when it is gone.
-        let gone = passed >= LOOK_AFTER_MS && shared.pages.stats().resident_bytes < state.resident;
-        if gone {
-            state.since_ms = now;
-        }
-        return gone;
-    }
     let busy = |shared: &Shared| shared.collections().iter().any(|(_, collection)| is_busy(shared, collection));
-    if state.working > 0 || passed < state.after_ms || busy(shared) {
-        return std::mem::take(&mut state.unplanned);
-    }
-    state.at_rest = [&shared.accounts.seal, &shared.accounts.merge].into_iter().all(|account| {
+    let has_passed = now.saturating_sub(state.since_ms) >= state.after_ms;
+    if !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
         // A floor that shrinks cannot fail.
-        account.set_floor(0).is_ok()
-    });
-    (state.since_ms, state.lay_ms, state.unplanned) = (now, now, false);
-    true
+        let floors = [&shared.accounts.seal, &shared.accounts.merge];
+        state.at_rest = floors.into_iter().all(|account| account.set_floor(0).is_ok());
+        (state.since_ms, state.lay_ms, state.unplanned) = (now, now, true);
+    } else if now.saturating_sub(state.looked_ms) >= LOOK_AFTER_MS {
+        state.looked_ms = now;
+        // Sections that gave way to a crowd of requests come back when it is gone.
+        let gave_way = state.at_rest && shared.pages.stats().resident_bytes < state.resident;
+        state.unplanned |= residency::use_moved(shared) || gave_way;
+    }
+    std::mem::take(&mut state.unplanned) | shared.rest.again.swap(false, Ordering::Relaxed)
+}
+
+/// What is resident is chosen again soon.
+pub(crate) fn plan_again(shared: &Shared) {
+    shared.rest.again.store(true, Ordering::Relaxed);
+    shared.wake_background();
 }

@@ -43,6 +43,7 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
     if query.target == Target::Ids {
         return in_id_order(shared, collection, query);
     }
+    collection.usage.ask();
     let at_segments = |view: &View| from_segments(shared, collection, &config, view, query);
     read::on_view(collection, at_segments, |view, sealed| answer(shared, &config, view, query, sealed))
 }

@@ -12,7 +12,7 @@ use crate::collection::Collection;
 use crate::growing::Growing;
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
-use crate::rest::Rest;
+use crate::rest::{self, Rest};
 use crate::store::StoreOptions;
 use crate::writer::payload_places;
 use parking_lot::{Mutex, RwLock};
@@ -166,12 +166,13 @@ impl Shared {
                 if let Some(collection) = catalog.remove(*number) {
                     collection.dropped.store(true, Ordering::SeqCst);
                     self.manifest_dirty.store(true, Ordering::SeqCst);
-                    self.wake_background();
+                    rest::plan_again(self);
                 }
             }
             MetaOp::Patch { number, patch } => {
                 if let Some(collection) = catalog.by_number(*number) {
                     collection.config.store(Arc::new(patch.apply(&collection.config.load())));
+                    rest::plan_again(self);
                 }
             }
             MetaOp::Aliases { actions } => catalog.apply_aliases(actions),

@@ -1,13 +1,15 @@
-//! A store at rest lends the memory of seal and merge to resident sections, and has it back before it accepts a write.
+//! What is resident: a store at rest lends the memory of seal and merge to it, and has that back before it accepts a
+//! write; collections share by use; what a client wishes is kept.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
 
 use ramekin_base::{ManualClock, PointId, Rng};
 use ramekin_disk::{Engine, probe};
-use ramekin_memory::Budget;
+use ramekin_memory::{Budget, Ledger};
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -40,7 +42,13 @@ impl World {
             threads: false,
         })
         .unwrap();
-        let vector = VectorConfig { dim: DIM, metric: MetricName::Cosine, echo: None };
+        let world = Self { store, budget, pages, clock, _folder: folder };
+        world.create("c", Placement::default());
+        world
+    }
+
+    fn create(&self, name: &str, placement: Placement) {
+        let vector = VectorConfig { dim: DIM, metric: MetricName::Cosine, echo: None, placement };
         let config = CollectionConfig {
             vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
             full_scan_threshold_kib: 100,
@@ -49,11 +57,23 @@ impl World {
             recall: 0.95,
             echo: BTreeMap::new(),
         };
-        store.create_collection("c", config).unwrap();
-        Self { store, budget, pages, clock, _folder: folder }
+        self.store.create_collection(name, config).unwrap();
     }
 
-    fn write(&self, rng: &mut Rng, ids: std::ops::Range<u64>) -> Result<Written, ramekin_base::Error> {
+    fn write(&self, rng: &mut Rng, ids: Range<u64>) -> Result<Written, ramekin_base::Error> {
+        self.write_to("c", rng, ids)
+    }
+
+    /// Writes so many points in batches, and lets them be indexed.
+    fn fill(&self, name: &str, rng: &mut Rng, points: u64) {
+        for from in (0..points).step_by(500) {
+            self.write_to(name, rng, from..from + 500).unwrap();
+            self.pass(1);
+        }
+        self.pass(10_000);
+    }
+
+    fn write_to(&self, name: &str, rng: &mut Rng, ids: Range<u64>) -> Result<Written, ramekin_base::Error> {
         let mut column = Column { name: String::new(), dim: DIM, present: Vec::new(), data: Vec::new() };
         let mut batch = Batch::default();
         for (at, id) in ids.enumerate() {
@@ -65,7 +85,7 @@ impl World {
         batch.columns.push(column);
         let (done, answer) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| done.send(outcome).unwrap());
-        self.store.write("c", Write::Upsert(batch), Wait::Visible, Vec::new(), done)?;
+        self.store.write(name, Write::Upsert(batch), Wait::Visible, Vec::new(), done)?;
         self.store.turn_writer();
         answer.recv().unwrap()
     }
@@ -80,20 +100,26 @@ impl World {
         self.pages.stats().resident_bytes
     }
 
+    /// Bytes that the ledger names for a structure of a collection.
+    fn held(&self, account: &str) -> u64 {
+        let ledger = Ledger::take(&self.budget);
+        ledger.accounts.iter().find(|line| line.name == format!("vectors/{account}")).map_or(0, |line| line.bytes)
+    }
+
     fn found(&self, rng: &mut Rng) -> Vec<Scored> {
+        self.found_in("c", rng)
+    }
+
+    fn found_in(&self, name: &str, rng: &mut Rng) -> Vec<Scored> {
         let vector: Vec<f32> = (0..DIM).map(|_| rng.normal()).collect();
-        self.store.query("c", &Query::new(Target::Vector(vector), 10)).unwrap().0.value
+        self.store.query(name, &Query::new(Target::Vector(vector), 10)).unwrap().0.value
     }
 }
 
 #[test]
 fn memory_is_lent_at_rest_and_back_before_a_write() {
     let (world, mut rng) = (World::new(), Rng::new(1));
-    for from in (0..60_000).step_by(500) {
-        world.write(&mut rng, from..from + 500).unwrap();
-        world.pass(1);
-    }
-    world.pass(10_000);
+    world.fill("c", &mut rng, 60_000);
     world.write(&mut rng, 0..1).unwrap();
     world.pass(1);
     let awake = world.resident();
@@ -158,4 +184,47 @@ fn a_write_now_and_then_does_not_make_sections_come_and_go() {
         world.pass(1);
     }
     assert!((1..=2).contains(&rests), "{rests} rests of 3 s");
+}
+
+#[test]
+fn memory_follows_what_is_asked() {
+    let (world, mut rng) = (World::new(), Rng::new(4));
+    world.create("d", Placement::default());
+    for name in ["c", "d"] {
+        world.fill(name, &mut rng, 40_000);
+    }
+    let codes = |name: &str| world.held(&format!("{name}/codes")) + world.held(&format!("{name}/vectors"));
+    for (most, other) in [("c", "d"), ("d", "c"), ("c", "d")] {
+        for _ in 0..30 {
+            (0..20).for_each(|_| assert_eq!(world.found_in(most, &mut rng).len(), 10));
+            world.pass(2_000);
+        }
+        let (held, least) = (codes(most), codes(other));
+        assert!(held > least * 5 / 4, "{most} is asked and holds {held}, {other} {least}");
+        assert!(least > 40_000 * (DIM as u64 / 8), "{other} keeps its narrowest codes: {least}");
+        assert_eq!(world.found_in(other, &mut rng).len(), 10);
+    }
+}
+
+#[test]
+fn the_rate_that_a_client_names_bounds_its_codes() {
+    let (world, mut rng) = (World::new(), Rng::new(5));
+    world.fill("c", &mut rng, 20_000);
+    let per_point = || world.held("c/codes") as f64 / 20_000.0;
+    assert!(per_point() > 7.0 / 8.0 * DIM as f64, "{}", per_point());
+    let patch = |bits, vectors| {
+        let placement = Placement { code_bits_max: bits, vectors, ..Placement::default() };
+        let placements = BTreeMap::from([(UNNAMED.to_owned(), placement)]);
+        world.store.patch_collection("c", CollectionPatch { placements, ..CollectionPatch::default() }).unwrap();
+        world.pass(1);
+    };
+    for (bits, most) in [(4.0, 4.0), (1.5, 1.0), (0.5, 0.0)] {
+        patch(Some(bits), Wish::Cached);
+        // Besides the bits of each dimension: factors, and lists that do not fill their blocks.
+        let beside = if most > 0.0 { 16.0 } else { 0.0 };
+        assert!(per_point() <= most / 8.0 * DIM as f64 + beside, "{bits} bits: {}", per_point());
+        assert_eq!(world.found(&mut rng).len(), 10);
+    }
+    patch(None, Wish::Cached);
+    assert!(per_point() > 7.0 / 8.0 * DIM as f64);
 }

@@ -1,0 +1,259 @@
+//! Who gets how much of the memory for resident sections: a pure choice over sizes.
+//!
+//! ```text
+//!   room ──► half in equal parts, half by use ──► each collection chooses inside its part
+//!        ──► what some do not need: to the most used first, who chooses again      ──► what is wished cold comes last
+//!
+//!   one collection:  centroids of all
+//!                    then what finds ids and rows, then the narrowest codes     small ones first
+//!                    each index a step up, the smallest first, as far as the room goes:
+//!                         1-bit codes ─► 3-bit alone ─► 1 and 3 ─► 6-bit alone ─► 1 and 6
+//!                    originals, then positions                 what is wished pinned before what is not
+//! ```
+//!
+//! Wide codes alone are scanned as a whole: slower than 1-bit codes that let most of a list go, faster than the reads
+//! that they save. The server chooses by it, and so does `ramekin plan` before there is any data.
+
+use crate::api::{Placement, Wish};
+use ramekin_ann::Part;
+
+/// What is resident of an index's codes, best first: of several widths one is enough, and 1-bit codes before it.
+const STEPS: [&[Part]; 4] =
+    [&[Part::Codes1, Part::Codes6], &[Part::Codes6], &[Part::Codes1, Part::Codes3], &[Part::Codes3]];
+
+/// The parts of one index with what they cost when they are resident.
+pub(crate) struct IndexClaim {
+    pub(crate) parts: Vec<(Part, u64)>,
+    pub(crate) placement: Placement,
+}
+
+/// One collection's wishes.
+pub(crate) struct Claim {
+    /// How much it is asked; at least 1.
+    pub(crate) weight: u64,
+    /// Sections that find ids, the most useful first.
+    pub(crate) lookups: Vec<u64>,
+    pub(crate) indexes: Vec<IndexClaim>,
+}
+
+/// What one collection gets, in the order of its claim.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) bytes: u64,
+    pub(crate) lookups: Vec<bool>,
+    pub(crate) parts: Vec<Vec<Part>>,
+}
+
+impl IndexClaim {
+    fn cost(&self, part: Part) -> Option<u64> {
+        self.parts.iter().find(|(own, _)| *own == part).map(|(_, bytes)| *bytes)
+    }
+
+    fn wish(&self, part: Part) -> Wish {
+        match part {
+            Part::Vectors => self.placement.vectors,
+            Part::Codes1 | Part::Codes3 | Part::Codes6 | Part::Codes8 => self.placement.codes,
+            Part::Centroids | Part::Clusters | Part::Rows | Part::Positions => self.placement.index,
+        }
+    }
+
+    /// Whether the kind of quantisation that was asked for leaves room for these codes.
+    fn allows(&self, codes: &[Part]) -> bool {
+        let bits: u32 = codes.iter().map(|part| part.code_bits()).sum();
+        self.placement.code_bits_max.is_none_or(|most| bits as f32 <= most)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.parts.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// What each collection gets of the room.
+pub(crate) fn choose(claims: &[Claim], room: u64) -> Vec<Taken> {
+    let (count, weights) = (claims.len().max(1) as u64, claims.iter().map(|claim| claim.weight).sum::<u64>().max(1));
+    let equal = room / 2 / count;
+    let by_use = |claim: &Claim| (u128::from(room / 2) * u128::from(claim.weight) / u128::from(weights)) as u64;
+    let mut taken: Vec<Taken> = claims.iter().map(|claim| take(claim, equal + by_use(claim), &WARM)).collect();
+    let mut left = room - taken.iter().map(|taken| taken.bytes).sum::<u64>();
+    let mut order: Vec<usize> = (0..claims.len()).collect();
+    order.sort_by_key(|at| std::cmp::Reverse(claims[*at].weight));
+    for wishes in [&WARM[..], &ALL] {
+        for at in &order {
+            let before = taken[*at].bytes;
+            taken[*at] = take(&claims[*at], before + left, wishes);
+            left = left + before - taken[*at].bytes;
+        }
+    }
+    taken
+}
+
+const WARM: [Wish; 2] = [Wish::Pinned, Wish::Cached];
+const ALL: [Wish; 3] = [Wish::Pinned, Wish::Cached, Wish::Cold];
+
+/// What one collection takes of so much room, of parts with these wishes only.
+fn take(claim: &Claim, room: u64, wishes: &[Wish]) -> Taken {
+    let mut order: Vec<usize> = (0..claim.indexes.len()).collect();
+    order.sort_by_key(|at| claim.indexes[*at].bytes());
+    let taken =
+        Taken { bytes: 0, lookups: vec![false; claim.lookups.len()], parts: vec![Vec::new(); claim.indexes.len()] };
+    let mut taking = Taking { claim, order, room, taken };
+    for wish in wishes {
+        taking.each(*wish, &[Part::Centroids, Part::Clusters]);
+    }
+    for wish in wishes {
+        if *wish == Wish::Cached {
+            taking.lookups();
+        }
+        taking.each(*wish, &[Part::Rows]);
+        taking.each(*wish, &[Part::Codes1, Part::Codes8]);
+        taking.climb(*wish);
+        taking.each(*wish, &[Part::Vectors]);
+        taking.each(*wish, &[Part::Positions]);
+    }
+    taking.taken
+}
+
+struct Taking<'a> {
+    claim: &'a Claim,
+    /// The indexes, smallest first.
+    order: Vec<usize>,
+    room: u64,
+    taken: Taken,
+}
+
+impl Taking<'_> {
+    fn fits(&mut self, bytes: u64) -> bool {
+        let fits = self.taken.bytes + bytes <= self.room;
+        self.taken.bytes += if fits { bytes } else { 0 };
+        fits
+    }
+
+    fn lookups(&mut self) {
+        for (at, bytes) in self.claim.lookups.iter().enumerate() {
+            self.taken.lookups[at] = self.fits(*bytes);
+        }
+    }
+
+    /// These parts of each index that wishes so.
+    fn each(&mut self, wish: Wish, parts: &[Part]) {
+        let claim = self.claim;
+        for at in self.order.clone() {
+            let index = &claim.indexes[at];
+            for part in parts.iter().filter(|part| index.wish(**part) == wish) {
+                let is_allowed = part.code_bits() == 0 || index.allows(&[*part]);
+                if is_allowed && index.cost(*part).is_some_and(|bytes| self.fits(bytes)) {
+                    self.taken.parts[at].push(*part);
+                }
+            }
+        }
+    }
+
+    /// The widest codes of each index that wishes so.
+    fn climb(&mut self, wish: Wish) {
+        let claim = self.claim;
+        for at in self.order.clone() {
+            let index = &claim.indexes[at];
+            if index.wish(Part::Codes1) != wish {
+                continue;
+            }
+            // 1-bit codes are paid for; a step without them gets that back.
+            let has_narrow = self.taken.parts[at].contains(&Part::Codes1);
+            let narrow = index.cost(Part::Codes1).filter(|_| has_narrow).unwrap_or(0);
+            let cost = |step: &[Part]| step.iter().map(|part| index.cost(*part)).sum::<Option<u64>>();
+            let more = |step: &[Part]| cost(step).and_then(|bytes| bytes.checked_sub(narrow));
+            let step = STEPS.into_iter().filter(|step| index.allows(step));
+            let step = step.filter_map(|step| Some((step, more(step)?))).find(|(_, more)| self.fits(*more));
+            if let Some((step, _)) = step {
+                self.taken.parts[at].retain(|part| *part != Part::Codes1);
+                self.taken.parts[at].extend(step);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use Part::*;
+
+    /// An index of so many points of a hundred dimensions, about.
+    fn index(points: u64, placement: Placement) -> IndexClaim {
+        let parts = [(Centroids, 1), (Clusters, 1), (Rows, 3), (Codes1, 16), (Codes3, 42), (Codes6, 79)];
+        let parts = parts.into_iter().chain([(Vectors, 400), (Positions, 3)]);
+        IndexClaim { parts: parts.map(|(part, bytes)| (part, bytes * points)).collect(), placement }
+    }
+
+    fn claim(weight: u64, points: u64) -> Claim {
+        Claim { weight, lookups: vec![points], indexes: vec![index(points, Placement::default())] }
+    }
+
+    fn codes(room: u64, placement: Placement) -> Vec<Part> {
+        let claim = Claim { weight: 1, lookups: vec![], indexes: vec![index(1, placement)] };
+        let taken = choose(&[claim], room).remove(0);
+        taken.parts[0].iter().copied().filter(|part| part.code_bits() > 0).collect()
+    }
+
+    #[test]
+    fn codes_climb_with_the_room() {
+        let codes = |room: u64| codes(5 + room, Placement::default());
+        assert_eq!(codes(10), []);
+        assert_eq!(codes(20), [Codes1]);
+        assert_eq!(codes(45), [Codes3]);
+        assert_eq!(codes(60), [Codes1, Codes3]);
+        assert_eq!(codes(80), [Codes6]);
+        assert_eq!(codes(400), [Codes1, Codes6]);
+        assert_eq!(codes(4000), [Codes1, Codes6]);
+    }
+
+    #[test]
+    fn what_a_client_names_is_the_most() {
+        let most = |bits| codes(4000, Placement { code_bits_max: Some(bits), ..Placement::default() });
+        assert_eq!(most(8.0), [Codes1, Codes6]);
+        assert_eq!(most(6.0), [Codes6]);
+        assert_eq!(most(4.0), [Codes1, Codes3]);
+        assert_eq!(most(3.0), [Codes3]);
+        assert_eq!(most(1.5), [Codes1]);
+        assert_eq!(most(0.5), []);
+    }
+
+    #[test]
+    fn all_are_served_and_the_most_used_best() {
+        let claims = [claim(1, 1000), claim(999, 1000), claim(1, 10)];
+        for room in [0, 5_000, 50_000, 100_000, 400_000, 1_000_000, 5_000_000] {
+            let taken = choose(&claims, room);
+            assert!(taken.iter().map(|taken| taken.bytes).sum::<u64>() <= room);
+            assert!(taken[1].bytes >= taken[0].bytes, "room {room}");
+            if room >= 150_000 {
+                assert!(taken[0].parts[0].contains(&Codes1), "room {room}: half of a third is its own");
+            }
+        }
+        // All but the 3-bit codes, which the wider ones spare.
+        let all = choose(&claims, 5_000_000);
+        assert!(all.iter().zip(&claims).all(|(taken, claim)| taken.parts[0].len() == claim.indexes[0].parts.len() - 1));
+    }
+
+    #[test]
+    fn what_one_does_not_need_another_gets() {
+        let taken = choose(&[claim(1000, 10), claim(1, 1000)], 103_000 + 6000);
+        assert!(taken[1].parts[0].contains(&Codes6), "{taken:?}");
+        assert!(taken[0].parts[0].contains(&Vectors));
+    }
+
+    #[test]
+    fn wishes_are_an_order() {
+        let cold = Placement { vectors: Wish::Cold, ..Placement::default() };
+        let pinned = Placement { codes: Wish::Pinned, ..Placement::default() };
+        let claim = |placements: [Placement; 2]| {
+            let indexes = placements.map(|placement| index(100, placement)).into();
+            [Claim { weight: 1, lookups: vec![], indexes }]
+        };
+        // Room for the originals of one of two.
+        let taken = choose(&claim([cold, Placement::default()]), 55_000 + 10_000).remove(0);
+        assert!(!taken.parts[0].contains(&Vectors) && taken.parts[1].contains(&Vectors));
+        let taken = choose(&claim([cold, cold]), 200_000).remove(0);
+        assert!(taken.parts.iter().all(|parts| parts.contains(&Vectors)), "nobody else wants the room");
+        // Room for the widest codes of one of two.
+        let taken = choose(&claim([Placement::default(), pinned]), 13_000).remove(0);
+        assert!(!taken.parts[0].contains(&Codes6) && taken.parts[1].contains(&Codes6), "{taken:?}");
+    }
+}
