@@ -12,6 +12,7 @@ use crate::scan::prefetch;
 use crate::scratch::{Candidate, Scratch};
 use crate::search::{Asked, Hit, Scanned};
 use ramekin_base::Result;
+use ramekin_base::limits::PAGE;
 use ramekin_pages::{Fetch, Want};
 use ramekin_vecmath::score;
 
@@ -64,17 +65,38 @@ impl Asked<'_> {
     /// Leaves in `chosen` the k best with their exact scores.
     fn by_originals(&self, scratch: &mut Scratch, chosen: &mut Vec<Candidate>) -> Result<()> {
         scratch.exact.begin(self.k);
+        if self.scanned.iter().any(|scanned| scanned.rows.is_none()) {
+            // What the hits' rows will take.
+            scratch.reads.spend(self.k);
+        }
         let (likely, unlikely) = self.split(chosen);
-        self.read_and_score(scratch, &chosen[..likely])?;
+        let mut unread = self.read_and_score(scratch, &chosen[..likely])?;
         if unlikely > 0 {
             let index = self.scanned[0].index;
             let known = index.rank(scratch.exact.least(), self.square);
             chosen.drain(..likely);
             chosen.retain(|candidate| candidate.estimate + candidate.margin > known);
-            self.read_and_score(scratch, chosen)?;
+            unread.append(&mut self.read_and_score(scratch, chosen)?);
         }
         scratch.exact.drain(chosen);
+        self.fill_up(chosen, unread);
         Ok(())
+    }
+
+    /// Candidates that no read was left for follow those that were scored, by their estimates.
+    fn fill_up(&self, chosen: &mut Vec<Candidate>, mut unread: Vec<Candidate>) {
+        let missing = self.k.saturating_sub(chosen.len());
+        if missing == 0 || unread.is_empty() {
+            return;
+        }
+        unread.sort_unstable_by(|a, b| b.cmp(a));
+        let index = self.scanned[0].index;
+        let estimated = unread.into_iter().take(missing);
+        chosen.extend(estimated.map(|candidate| {
+            let estimate = index.score_of_rank(candidate.estimate, self.square);
+            Candidate { estimate, ..candidate }
+        }));
+        chosen.sort_unstable_by(|a, b| b.cmp(a));
     }
 
     /// Brings those that are read in any case to the front, and drops those that are not to be read. Returns how many are
@@ -115,8 +137,8 @@ impl Asked<'_> {
     }
 
     /// Scores candidates by their originals: those in memory where they lie, the others as many in one batch as one fetch
-    /// may name.
-    fn read_and_score(&self, scratch: &mut Scratch, candidates: &[Candidate]) -> Result<()> {
+    /// may name. Returns those that no read was left for.
+    fn read_and_score(&self, scratch: &mut Scratch, candidates: &[Candidate]) -> Result<Vec<Candidate>> {
         let ask = |candidate: &Candidate| {
             let Scanned { index, vectors, .. } = self.of(candidate);
             let grid = &index.shape.vectors;
@@ -126,7 +148,7 @@ impl Asked<'_> {
         };
         candidates.iter().take(AHEAD).for_each(ask);
         let mut fetch = self.pages.fetch();
-        let (mut wants, mut bytes) = (Vec::new(), 0);
+        let (mut wants, mut unread, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (at, candidate) in candidates.iter().enumerate() {
             let Scanned { index, vectors, .. } = self.of(candidate);
             let (grid, metric) = (&index.shape.vectors, index.shape.metric);
@@ -137,16 +159,24 @@ impl Asked<'_> {
                 scratch.exact.push(Candidate { estimate, ..*candidate });
                 continue;
             }
-            if bytes + grid.record.next_multiple_of(4096) > FETCH_BYTES && !wants.is_empty() {
+            let pages = grid.record.div_ceil(PAGE);
+            if !scratch.reads.take(pages) {
+                unread.push(*candidate);
+                continue;
+            }
+            if bytes + pages * PAGE > FETCH_BYTES && !wants.is_empty() {
                 let full = std::mem::replace(&mut fetch, self.pages.fetch());
                 self.score(scratch, full, &mut wants)?;
                 bytes = 0;
             }
-            bytes += grid.record.next_multiple_of(4096);
+            bytes += pages * PAGE;
             wants.push((*candidate, fetch.want(&index.vectors, from as u64, grid.record)?));
         }
-        scratch.profile.rescored += candidates.len() as u64;
-        if wants.is_empty() { Ok(()) } else { self.score(scratch, fetch, &mut wants) }
+        scratch.profile.rescored += (candidates.len() - unread.len()) as u64;
+        if !wants.is_empty() {
+            self.score(scratch, fetch, &mut wants)?;
+        }
+        Ok(unread)
     }
 
     /// Fetches and scores what is wanted.

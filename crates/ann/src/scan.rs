@@ -13,6 +13,7 @@ use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Tally};
 use crate::search::Means;
 use crate::trial::{ERROR, estimate_of};
 use ramekin_base::Result;
+use ramekin_base::limits::PAGE;
 use ramekin_vecmath::{BLOCK, Metric, Probe, sad};
 use std::ops::Range;
 
@@ -87,15 +88,20 @@ fn scan_paged(means: &Means<'_, '_>, scratch: &mut Scratch, slots: Range<usize>)
     let mut todo = slots.flat_map(|slot| pieces(scratch.slots[slot].list.count).map(move |lanes| (slot, lanes)));
     let todo: Vec<(usize, Range<usize>)> = todo.by_ref().collect();
     let mut at = 0;
-    while at < todo.len() {
+    // Of the first index one list is scanned in any case.
+    let first = scratch.chosen.is_empty();
+    let reads = means.reads_codes();
+    while at < todo.len() && (!reads || scratch.reads.has_for_codes() || first && at == 0) {
         let mut fetch = means.pages.fetch();
         let mut wants = Vec::new();
         while let Some((slot, lanes)) = todo.get(at) {
             let list = &scratch.slots[*slot].list;
             let range = means.codes_range(list, lanes);
-            if !wants.is_empty() && fetch.pages() * 4096 + range.len() > FETCH_BYTES {
+            let is_full = fetch.pages() * PAGE + range.len() > FETCH_BYTES;
+            if !wants.is_empty() && (is_full || reads && !scratch.reads.has_for_codes()) {
                 break;
             }
+            let before = fetch.pages();
             let section = means.index.codes1.as_ref().unwrap_or(&means.index.narrow);
             let codes = fetch.want(section, range.start as u64, range.len())?;
             let rows = if means.params.filter.is_some() {
@@ -104,6 +110,7 @@ fn scan_paged(means: &Means<'_, '_>, scratch: &mut Scratch, slots: Range<usize>)
             } else {
                 None
             };
+            scratch.reads.spend(fetch.pages() - before);
             wants.push((codes, rows));
             at += 1;
         }
@@ -134,6 +141,12 @@ struct Piece<'a> {
 }
 
 impl Means<'_, '_> {
+    /// Whether a scan reads pages that are not resident.
+    pub(crate) fn reads_codes(&self) -> bool {
+        let section = self.index.codes1.as_ref().unwrap_or(&self.index.narrow);
+        !self.codes_resident() && !(section.is_resident() && (self.params.filter.is_none() || self.rows.is_some()))
+    }
+
     fn codes_resident(&self) -> bool {
         (self.codes1.is_some() || self.wide.is_some()) && (self.params.filter.is_none() || self.rows.is_some())
     }

@@ -119,12 +119,46 @@ pub(crate) struct Tally {
     pub(crate) passed: u64,
 }
 
+/// Pages that a search may still read.
+#[derive(Clone, Copy)]
+pub(crate) struct Reads {
+    pub(crate) left: usize,
+    /// Of them, kept for candidates.
+    kept: usize,
+}
+
+impl Reads {
+    pub(crate) const ENDLESS: Self = Self { left: usize::MAX, kept: 0 };
+
+    /// At most half goes to codes where `k` candidates are to be read too.
+    pub(crate) fn of(most: usize, k: usize) -> Self {
+        Self { left: most, kept: (most / 2).min(k * 2) }
+    }
+
+    /// Whether codes may be read yet.
+    pub(crate) fn has_for_codes(&self) -> bool {
+        self.left > self.kept
+    }
+
+    /// Takes so many if there are so many.
+    pub(crate) fn take(&mut self, pages: usize) -> bool {
+        let has = pages <= self.left;
+        self.left -= if has { pages } else { 0 };
+        has
+    }
+
+    pub(crate) fn spend(&mut self, pages: usize) {
+        self.left = self.left.saturating_sub(pages);
+    }
+}
+
 /// What one search works with.
 pub struct Scratch {
     pub(crate) account: Account,
     room: Reservation,
     /// What the last search did.
     pub profile: Profile,
+    pub(crate) reads: Reads,
     pub(crate) scaled: Vec<f32>,
     pub(crate) bytes: Vec<u8>,
     pub(crate) scores: Vec<f32>,
@@ -157,6 +191,7 @@ impl Scratch {
             account: account.clone(),
             room: account.try_reserve(0)?,
             profile: Profile::default(),
+            reads: Reads::ENDLESS,
             scaled: Vec::new(),
             bytes: Vec::new(),
             scores: Vec::new(),

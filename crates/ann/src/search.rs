@@ -14,7 +14,7 @@ use crate::coarse::Coarse;
 use crate::curve::{Setting, aim, recall_of_ef};
 use crate::index::{FETCH_BYTES, Index};
 use crate::layout::List;
-use crate::scratch::{Scratch, Slot, Tally};
+use crate::scratch::{Reads, Scratch, Slot, Tally};
 use crate::{exact, rescore, scan};
 use ramekin_base::{Clock, Error, Result};
 use ramekin_pages::{Pages, Resident, Section};
@@ -43,6 +43,13 @@ pub struct SearchParams<'a> {
     pub rescore: bool,
     /// Lists to scan, whatever recall would ask for.
     pub probes: Option<usize>,
+    /// Candidates to score by their originals at least.
+    pub candidates: usize,
+    /// Reads of the disk at most: pages that are not resident, whether the cache has them or not. Lists that are left
+    /// over are not scanned, and candidates that are left over are not scored by their originals: they follow those that
+    /// are, by their estimates, where there are fewer than `k` of those. What names the lists and the rows of the hits is
+    /// read in any case.
+    pub max_reads: Option<usize>,
     /// The recall to reach; the index's own by default.
     pub recall: Option<f32>,
     /// Rows that may be found. It is asked only for vectors that would be.
@@ -53,7 +60,17 @@ pub struct SearchParams<'a> {
 
 impl Default for SearchParams<'_> {
     fn default() -> Self {
-        Self { ef: None, exact: false, rescore: true, probes: None, recall: None, filter: None, clock: None }
+        Self {
+            ef: None,
+            exact: false,
+            rescore: true,
+            probes: None,
+            candidates: 0,
+            max_reads: None,
+            recall: None,
+            filter: None,
+            clock: None,
+        }
     }
 }
 
@@ -159,6 +176,8 @@ impl<'a> Search<'a> {
     /// The best of some indexes, best first, into `hits`. The indexes have one metric, and are searched exactly all or
     /// none; that with the most vectors that pass its filter is first best.
     pub fn run(mut self, parts: &[(&'a Index, SearchParams<'_>)], hits: &mut Vec<Hit>) -> Result<()> {
+        let most = parts.first().and_then(|(_, params)| params.max_reads);
+        self.scratch.reads = most.map_or(Reads::ENDLESS, |most| Reads::of(most, self.asked.k));
         for (index, params) in parts {
             index.check_query(self.asked.query)?;
             match params.exact {
@@ -328,7 +347,7 @@ impl Means<'_, '_> {
             (None, Metric::Manhattan) => self.setting.wide[0],
             (None, _) => self.setting.narrow,
         };
-        kept.max(self.k).min(self.index.shape.rows)
+        kept.max(self.k).max(self.params.candidates).min(self.index.shape.rows)
     }
 
     /// Adds the candidates of some of the nearest lists to those of the other indexes, as of number `which`.

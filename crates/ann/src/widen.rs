@@ -26,6 +26,9 @@ impl Search<'_> {
                 return Ok(());
             }
             let means = index.means(asked, params, raise_bar(scratch));
+            if means.reads_codes() && !scratch.reads.has_for_codes() {
+                return Ok(());
+            }
             let mut wanted = lists_wanted(&means, scratch, which as u32, tally);
             if wanted > lists {
                 // Each time the nearest lists are chosen anew.

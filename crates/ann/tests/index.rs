@@ -193,6 +193,43 @@ fn wide_codes_without_narrow_ones_find_what_both_find() {
 }
 
 #[test]
+fn reads_stay_below_what_is_allowed() {
+    for metric in METRICS {
+        let (world, dim) = (World::new(), 64);
+        let drawn = clustered(20_100, dim, 200, metric, 13);
+        let (vectors, queries) = drawn.split_at(20_000 * dim);
+        let index = world.index(vectors, dim, metric);
+        let mut scratch = Scratch::new(&world.account).unwrap();
+        let mut found_before = 0.0;
+        for (resident, max_reads) in [(false, 60), (true, 0), (true, 4), (true, 40)] {
+            let always = [Part::Centroids, Part::Clusters];
+            for (part, section) in index.sections() {
+                let codes = [Part::Codes1, Part::Codes8, Part::Rows].contains(&part);
+                if always.contains(&part) || resident && codes { section.load().unwrap() } else { section.unload() }
+            }
+            let params = SearchParams { max_reads: Some(max_reads), ..SearchParams::default() };
+            let (mut found_here, mut most) = (0, 0);
+            for query in queries.chunks_exact(dim) {
+                world.pages.evict_all();
+                let pages = world.pages.counted();
+                let hits = index.search(&pages, query, 10, &params, None, &mut scratch).unwrap();
+                assert_eq!(hits.len(), 10);
+                assert!(hits.windows(2).all(|pair| pair[0].score >= pair[1].score));
+                // By rows: the score of a hit may be an estimate.
+                let wanted = oracle(vectors, query, metric, 10, &|_| true);
+                found_here += wanted.iter().filter(|wanted| hits.iter().any(|hit| hit.row == wanted.row)).count();
+                most = most.max(pages.trip().reads);
+            }
+            assert!(most <= max_reads as u64, "{metric:?}: {most} reads where {max_reads} are allowed");
+            let share = found_here as f64 / 1000.0;
+            assert!(share >= found_before, "{metric:?}: more reads find more: {share} and {found_before}");
+            found_before = if resident { share } else { 0.0 };
+        }
+        assert!(found_before > 0.8, "{metric:?} {found_before}");
+    }
+}
+
+#[test]
 fn exact_is_the_oracle() {
     for metric in METRICS {
         let (world, dim) = (World::new(), 17);

@@ -43,7 +43,8 @@ impl Pace {
         std::mem::discriminant(&query.target).hash(&mut hasher);
         std::mem::discriminant(&query.parts.payload).hash(&mut hasher);
         std::mem::discriminant(&query.parts.vectors).hash(&mut hasher);
-        (query.exact, query.rescore, query.ef, (query.limit + query.offset).ilog2()).hash(&mut hasher);
+        (query.exact, query.rescore, query.ef, query.candidates, (query.limit + query.offset).ilog2())
+            .hash(&mut hasher);
         &self.slots[hasher.finish() as usize % SLOTS]
     }
 }

@@ -3,8 +3,8 @@
 //! ```text
 //!   "query": [0.1, 0.2]  or  7  or  "550e8400-..."  or  {"nearest": any of these}  or  absent: by id
 //!   "using" "limit" "offset" "score_threshold" "with_payload" "with_vector"
-//!   "params": {"exact", "hnsw_ef", "indexed_only", "quantization": {"rescore", "oversampling", "ignore"}}
-//!   "profile": true                                              ours
+//!   "params": {"exact", "hnsw_ef", "indexed_only", "quantization": {"rescore", "oversampling", "ignore"}, "max_reads"}
+//!   "profile": true                                              ours, like "max_reads"
 //! ```
 
 use crate::selection::{in_reach, limit};
@@ -21,7 +21,7 @@ use ramekin_vectors::{PayloadParts, Query, Target, UNNAMED};
 pub struct Search {
     pub query: Query,
     pub profile: bool,
-    /// Candidates for each result, as the client wishes; becomes a least `ef` once the limit is known.
+    /// Candidates for each result, as the client wishes; their number follows once the limit is known.
     oversampling: f64,
 }
 
@@ -168,8 +168,10 @@ fn check(mut search: Search) -> Decoded<Search> {
     let query = &mut search.query;
     let reach = in_reach(query.limit + query.offset).map_err(|flaw| flaw.in_field("limit + offset"))?;
     if search.oversampling > 1.0 {
-        let wish = (reach as f64 * search.oversampling).min(limits::RESULTS_MAX as f64) as usize;
-        query.ef = Some(query.ef.unwrap_or(0).max(wish));
+        query.candidates = (reach as f64 * search.oversampling).min(limits::RESULTS_MAX as f64).ceil() as usize;
+    }
+    if query.exact && query.max_reads.is_some() {
+        return Err(Flaw::invalid("an exact search reads every vector; `max_reads` cannot be kept").in_field("params"));
     }
     Ok(search)
 }
@@ -248,7 +250,8 @@ fn params(reader: &mut Reader<'_>, query: &mut Query) -> Decoded<f64> {
                 "enable" => reader.value::<Option<bool>>().map(|_| ()),
                 _ => reader.skip(),
             })?,
-            "idf" | "max_reads" => read_unbuilt(reader)?,
+            "max_reads" => query.max_reads = reader.value::<Option<usize>>()?,
+            "idf" => read_unbuilt(reader)?,
             _ => reader.skip()?,
         }
         Ok(())
@@ -292,12 +295,15 @@ mod tests {
             exact: true,
             ef: Some(64),
             rescore: false,
+            candidates: 0,
+            max_reads: None,
             indexed_only: true,
             parts: Parts { payload: PayloadParts::Exclude(vec!["x".into()]), vectors: VectorParts::All },
         };
         assert_eq!(search, Search { query, profile: true, oversampling: 1.0 });
         let wish = decoded(r#"{"params":{"quantization":{"oversampling":2.5}},"limit":20}"#);
-        assert_eq!(wish.query.ef, Some(50));
+        assert_eq!((wish.query.ef, wish.query.candidates), (None, 50));
+        assert_eq!(decoded(r#"{"params":{"max_reads":7}}"#).query.max_reads, Some(7));
     }
 
     #[test]
@@ -316,7 +322,8 @@ mod tests {
             (r#"{"limit":65536,"offset":1}"#, Kind::Invalid, "limit + offset"),
             (r#"{"params":{"hnsw_ef":0}}"#, Kind::Invalid, "params.hnsw_ef: value 0 invalid"),
             (r#"{"params":{"quantization":{"oversampling":0.5}}}"#, Kind::Invalid, "params.quantization.oversampling"),
-            (r#"{"params":{"max_reads":5}}"#, Kind::Unsupported, "params.max_reads"),
+            (r#"{"params":{"max_reads":-5}}"#, Kind::Malformed, "params.max_reads"),
+            (r#"{"params":{"max_reads":5,"exact":true}}"#, Kind::Invalid, "params: an exact search"),
             (r#"{"query":{"recommend":{}}}"#, Kind::Unsupported, "query.recommend: this kind of query is not built"),
             (r#"{"query":{"fusion":"rrf"},"prefetch":[{}]}"#, Kind::Unsupported, "query.fusion"),
             (r#"{"prefetch":[{"query":[1]}]}"#, Kind::Unsupported, "prefetch"),

@@ -218,6 +218,10 @@ pub struct Query {
     pub exact: bool,
     pub ef: Option<usize>,
     pub rescore: bool,
+    /// Candidates to score by their originals at least.
+    pub candidates: usize,
+    /// Reads of the disk at most, but for what results need themselves.
+    pub max_reads: Option<usize>,
     pub indexed_only: bool,
     pub parts: Parts,
 }
@@ -234,6 +238,8 @@ impl Query {
             exact: false,
             ef: None,
             rescore: true,
+            candidates: 0,
+            max_reads: None,
             indexed_only: false,
             parts: Parts::default(),
         }

@@ -7,8 +7,8 @@
 //! ```
 
 use crate::api::{
-    CollectionConfig, Held, MetricName, Parts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
-    VectorParts,
+    CollectionConfig, Held, MetricName, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target,
+    VectorConfig, VectorParts,
 };
 use crate::collection::{Collection, View};
 use crate::growing::Growing;
@@ -79,8 +79,11 @@ fn from_segments(
     let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
     let params = SearchParams {
         ef: query.ef,
-        exact: query.exact || small < config.full_scan_threshold_kib * 1024,
+        // A scan of all reads all.
+        exact: query.exact || small < config.full_scan_threshold_kib * 1024 && query.max_reads.is_none(),
         rescore: query.rescore,
+        candidates: query.candidates,
+        max_reads: query.max_reads.map(|most| most.saturating_sub(wanted * reads_each(view, &query.parts))),
         clock: Some(&*shared.options.clock),
         ..SearchParams::default()
     };
@@ -133,6 +136,14 @@ fn answer(
     profile.read_bytes = trip.read_pages * PAGE as u64;
     let scored = scored(view, page, records, sealed.metric);
     Ok(Some((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile)))
+}
+
+/// Reads that a result takes besides those of the search: of its id, its payload (where it ends, and the text), its vector.
+fn reads_each(view: &View, parts: &Parts) -> usize {
+    let reads_ids = |segment: &Segment| segment.lookup_sections().any(|section| !section.is_resident());
+    usize::from(view.segments.iter().any(|segment| reads_ids(segment)))
+        + if parts.payload == PayloadParts::None { 0 } else { 2 }
+        + if parts.vectors == VectorParts::None { 0 } else { 2 }
 }
 
 /// The best of all segments: of a hit, `index` is the segment's place in the view.
