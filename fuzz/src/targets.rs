@@ -206,4 +206,5 @@ fn bodies(bytes: &[u8]) {
     check(decode::change_collection(bytes));
     check(decode::change_aliases(bytes));
     check(decode::memory(bytes));
+    check(decode::plan(bytes));
 }

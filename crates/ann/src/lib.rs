@@ -48,6 +48,7 @@ pub use curve::{Curve, Setting, Step, aim, recall_of_ef};
 pub use index::Index;
 pub use layout::{Part, TAGS, WIDTHS};
 pub use meta::IndexMeta;
+pub use plan::expected_sections;
 pub use scratch::Scratch;
 pub use search::{Hit, Profile, Search, SearchParams};
 pub use source::{BATCH_ROWS, SliceSource, Source, batch_rows};

@@ -11,10 +11,13 @@
 //! The shares leave about a tenth for what is small: counts, orders, the cluster table.
 
 use crate::encode::Coder;
+use crate::layout::Part;
+use crate::meta::Shape;
 use crate::source::batch_rows;
 use crate::trial::Trials;
 use crate::work::{BuildOptions, Work};
 use ramekin_base::{Error, Result, Size};
+use ramekin_vecmath::{BLOCK, Metric};
 
 /// Without a limit of its own an account is taken to have this many bytes.
 const LIMIT_WITHOUT: u64 = 512 << 20;
@@ -105,6 +108,15 @@ impl Plan {
             read_buffer: share(1, 24).clamp(64 << 10, 1 << 20).min(batch.max(64 << 10)),
         })
     }
+}
+
+/// The sections that an index of so many vectors will have, built with so much memory, and how many lists: known before
+/// there is any vector, but for how evenly lists are filled.
+pub fn expected_sections(metric: Metric, dim: usize, rows: usize, memory: u64) -> Result<(usize, Vec<(Part, u64)>)> {
+    let lists = Plan::of(rows, dim, memory, &BuildOptions::default())?.clusters.max(1);
+    // The last block of a list is half full.
+    let blocks = rows.div_ceil(BLOCK) + lists / 2;
+    Ok((lists, Shape::new(metric, dim, rows.max(1), lists, blocks).parts()))
 }
 
 #[cfg(test)]

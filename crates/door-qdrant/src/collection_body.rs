@@ -29,34 +29,49 @@ const METADATA_MAX: usize = 64 << 10;
 
 /// Decodes the body of `PUT collections/{name}`.
 pub fn create(body: &[u8]) -> Result<CollectionConfig> {
-    let mut vectors = BTreeMap::new();
-    let mut kept: BTreeMap<String, Section> = BTreeMap::new();
-    let mut recall = None;
+    let mut making = Making::default();
     let mut reader = Reader::new(body)?;
-    reader.object(|reader, key| {
+    reader.object(|reader, key| making.field(reader, key))?;
+    reader.finish()?;
+    Ok(making.config())
+}
+
+/// A configuration while its fields are read.
+#[derive(Default)]
+pub struct Making {
+    vectors: BTreeMap<String, VectorConfig>,
+    kept: BTreeMap<String, Section>,
+    recall: Option<f32>,
+}
+
+impl Making {
+    pub fn field(&mut self, reader: &mut Reader<'_>, key: &str) -> Decoded<()> {
         match key {
-            "vectors" if !reader.null()? => vectors = read_vectors(reader)?,
+            "vectors" if !reader.null()? => self.vectors = read_vectors(reader)?,
             "sparse_vectors" => empty_object(reader)?,
-            "recall" => recall = read_recall(reader)?,
-            _ => section(reader, key, &mut kept)?,
+            "recall" => self.recall = read_recall(reader)?,
+            _ => section(reader, key, &mut self.kept)?,
         }
         Ok(())
-    })?;
-    reader.finish()?;
-    let (hnsw, optimizers) = (kept.get(HNSW), kept.get(OPTIMIZERS));
-    let mut config = CollectionConfig {
-        vectors,
-        full_scan_threshold_kib: whole(hnsw, "full_scan_threshold").unwrap_or(10_000),
-        deleted_threshold: number(optimizers, "deleted_threshold").unwrap_or(0.2),
-        vacuum_min_vectors: whole(optimizers, "vacuum_min_vector_number").unwrap_or(1_000),
-        recall: recall.unwrap_or(0.95),
-        echo: kept.into_iter().map(|(name, section)| (name, sections::text(&section))).collect(),
-    };
-    let mut placements = placements(&config);
-    for (name, vector) in &mut config.vectors {
-        vector.placement = placements.remove(name).unwrap_or_default();
     }
-    Ok(config)
+
+    pub fn config(self) -> CollectionConfig {
+        let Self { vectors, kept, recall } = self;
+        let (hnsw, optimizers) = (kept.get(HNSW), kept.get(OPTIMIZERS));
+        let mut config = CollectionConfig {
+            vectors,
+            full_scan_threshold_kib: whole(hnsw, "full_scan_threshold").unwrap_or(10_000),
+            deleted_threshold: number(optimizers, "deleted_threshold").unwrap_or(0.2),
+            vacuum_min_vectors: whole(optimizers, "vacuum_min_vector_number").unwrap_or(1_000),
+            recall: recall.unwrap_or(0.95),
+            echo: kept.into_iter().map(|(name, section)| (name, sections::text(&section))).collect(),
+        };
+        let mut placements = placements(&config);
+        for (name, vector) in &mut config.vectors {
+            vector.placement = placements.remove(name).unwrap_or_default();
+        }
+        config
+    }
 }
 
 fn whole(section: Option<&Section>, field: &str) -> Option<u64> {

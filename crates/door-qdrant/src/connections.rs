@@ -33,9 +33,11 @@ pub const FORMULA: &str =
 
 /// Connections that are there for good, however small the budget.
 const LEAST: u64 = 8;
+/// What they have for good, without TLS.
+pub const FLOOR: u64 = LEAST * each(false);
 
 /// What one connection is booked at.
-fn each(tls: bool) -> u64 {
+const fn each(tls: bool) -> u64 {
     let own = limits::READ_BUFFER + limits::BODY_FREE + limits::ANSWER_FREE + limits::CONNECTION_FIXED;
     // The kernel doubles what is asked for; the two directions are not full at the same time.
     let kernel = 2 * limits::SOCKET_BUFFER;

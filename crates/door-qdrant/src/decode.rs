@@ -9,6 +9,7 @@ use ramekin_vectors::{AliasAction, CollectionConfig, Write};
 pub use crate::collection_body::Change;
 pub use crate::memory::Wish;
 pub use crate::options::Options;
+use crate::plan::Wanted;
 pub use crate::search::Search;
 pub use crate::selection::{Retrieve, Scroll};
 pub use crate::wire::json::Reader;
@@ -49,6 +50,8 @@ endless! {
     search: Search = crate::search::search;
     /// `POST points/search/batch`
     search_batch: Vec<Search> = crate::search::search_batch;
+    /// `POST /memory/plan`
+    plan: Wanted = crate::plan::wanted;
 }
 
 /// `POST points/scroll`

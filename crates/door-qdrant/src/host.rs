@@ -1,14 +1,19 @@
 //! What the door needs of the process it stands in, handed over as plain values and closures, so that
 //! it knows no node and a test can stand in for one.
 
+use crate::plan::Wanted;
 use ramekin_base::{Clock, Lane, Result};
 use ramekin_memory::{Account, Budget};
 use ramekin_vectors::Store;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Work for a thread that may block on the disk.
 pub type Job = Box<dyn FnOnce() + Send>;
+
+/// Plans what a request wants.
+pub type Planner = dyn Fn(&Wanted) -> Result<Value> + Send + Sync;
 
 #[derive(Clone)]
 pub struct Host {
@@ -19,6 +24,8 @@ pub struct Host {
     /// Moves the budget: bytes, whether to keep it over restarts, how long to wait. True once the charge is under it. Blocks.
     pub set_budget: Arc<dyn Fn(u64, bool, Duration) -> Result<bool> + Send + Sync>,
     pub least_budget: u64,
+    /// Plans memory and speed of collections to be: a JSON object. Blocks.
+    pub plan: Arc<Planner>,
     pub clock: Arc<dyn Clock>,
     /// Our own version.
     pub version: &'static str,

@@ -32,6 +32,7 @@ mod memory;
 mod options;
 mod pace;
 mod placement;
+mod plan;
 mod points;
 mod query;
 mod routes;
@@ -46,6 +47,7 @@ pub use connections::serve;
 pub use door::Door;
 pub use host::{Host, Job};
 pub use keys::{Access, Keys};
+pub use plan::Wanted;
 pub use routes::{ROUTES, Route};
 
 use ramekin_base::Result;

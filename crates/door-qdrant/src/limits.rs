@@ -54,6 +54,11 @@ pub const fn bodies_floor(budget: u64) -> u64 {
     if share < (1 << 20) { 1 << 20 } else { share }
 }
 
+/// What the door has for good, used or not.
+pub const fn floors(budget: u64) -> u64 {
+    bodies_floor(budget) + answers_floor(budget) + crate::connections::FLOOR
+}
+
 /// What answers have for good.
 pub const fn answers_floor(budget: u64) -> u64 {
     budget / 128

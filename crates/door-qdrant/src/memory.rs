@@ -4,7 +4,7 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::errors::{Outcome, Refusal};
 use crate::limits::answers_floor;
-use crate::wire::json::{Flaw, Reader};
+use crate::wire::json::{Decoded, Flaw, Reader};
 use axum::http::StatusCode;
 use ramekin_base::{Error, Lane, Result, Size};
 use ramekin_memory::{Ledger, cgroup_limit};
@@ -23,17 +23,21 @@ pub struct Wish {
     pub persist: bool,
 }
 
+/// Reads a budget: `"64MiB"`, or bytes.
+pub fn budget(reader: &mut Reader<'_>) -> Decoded<u64> {
+    if reader.peek()? != b'"' {
+        return reader.value();
+    }
+    Ok(Size::parse(&reader.string()?).map_err(|error| Flaw::invalid(error.message()))?.0)
+}
+
 /// Decodes the body of `PUT /memory`.
 pub fn wish(body: &[u8]) -> Result<Wish> {
     let mut reader = Reader::new(body)?;
     let (mut budget, mut persist) = (None, false);
     reader.object(|reader, key| {
         match key {
-            "budget" if reader.peek()? == b'"' => {
-                let text = reader.string()?;
-                budget = Some(Size::parse(&text).map_err(|error| Flaw::invalid(error.message()))?.0);
-            }
-            "budget" => budget = Some(reader.value()?),
+            "budget" => budget = Some(self::budget(reader)?),
             "persist" => persist = reader.value::<Option<bool>>()?.unwrap_or(false),
             _ => reader.skip()?,
         }

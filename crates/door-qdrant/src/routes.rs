@@ -8,7 +8,7 @@ use crate::door::{Params, Shared, unknown_method, unknown_path};
 use crate::errors::{Outcome, Refusal};
 use crate::keys::Access::{self, Open, Read, Write};
 use crate::service::unbuilt;
-use crate::{aliases, collections, memory, points, query, service, writes};
+use crate::{aliases, collections, memory, plan, points, query, service, writes};
 use axum::Router;
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::{Method, StatusCode};
@@ -48,7 +48,7 @@ pub const ROUTES: &[Route] = routes! {
     GET "/metrics" Read service::metrics;
     GET "/memory" Read memory::get;
     PUT "/memory" Write memory::put;
-    POST "/memory/plan" Read unbuilt;
+    POST "/memory/plan" Read plan::post;
 
     GET "/collections" Read collections::list;
     GET "/collections/{collection_name}" Read collections::get;

@@ -15,7 +15,7 @@ macro_rules! decoders {
 
 const DECODERS: &[(&str, Decoder)] = decoders! {
     upsert update_vectors delete delete_vectors set_payload overwrite_payload delete_payload clear_payload
-    retrieve query query_batch search search_batch scroll count create_collection change_collection change_aliases memory
+    retrieve query query_batch search search_batch scroll count create_collection change_collection change_aliases memory plan
 };
 
 /// Bodies that are right for one decoder or another, as material.
@@ -30,6 +30,7 @@ const BODIES: &[&str] = &[
     r#"{"vectors":{"a":{"size":4,"distance":"Dot","hnsw_config":{"m":4}}},"optimizers_config":{"deleted_threshold":0.5},"quantization_config":{"scalar":{"type":"int8"}},"recall":0.9}"#,
     r#"{"actions":[{"create_alias":{"collection_name":"c","alias_name":"a"}}]}"#,
     r#"{"budget":"64MiB","persist":true}"#,
+    r#"{"budget":"64MiB","sample":"a.npy","collections":[{"points":9,"payload_bytes":3,"recall":0.9,"fields":{},"vectors":{"size":2,"distance":"Dot"}}]}"#,
 ];
 
 fn refused_with_reason(bytes: &[u8]) {

@@ -5,13 +5,15 @@
 //!   slow_disk   a folder again, each read a fixed time late: a FUSE file system
 //!   minram      a server, ours or another, at falling memory limits: requests/s, recall, latency, reads, peak
 //!
+//!   plan        what collections to be will take, and how fast they will be: formulas, and a trial of a sample
+//!
 //!   dataset     vectors · synthetic · exact            what is searched and what is right
 //!   server      cgroup · http · load                   the server, its limits, its load
 //!   disk_rate   the disk's own figures                 stand beside all that depends on it
 //!   statistics  least · table · plot                   what comes out
 //! ```
 //!
-//! A lab reads clocks and files as a person would: from outside. It uses no store directly; `minram` speaks REST.
+//! A lab reads clocks and files as a person would: from outside. It opens no store; `minram` speaks REST.
 
 mod cgroup;
 pub mod dataset;
@@ -25,6 +27,7 @@ mod load;
 mod machine;
 pub mod minram;
 mod pause;
+pub mod plan;
 mod plot;
 mod progress;
 pub mod server;
@@ -32,6 +35,7 @@ pub mod slow_disk;
 mod statistics;
 mod synthetic;
 mod table;
+mod usage;
 mod vectors;
 
 pub use synthetic::Synthetic;

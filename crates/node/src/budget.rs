@@ -86,7 +86,7 @@ pub(crate) fn margin_warning(budget: u64) -> Option<String> {
 const LEAST_BESIDE_BASE: u64 = 13 << 20;
 
 /// Smallest budget whatever the data.
-pub(crate) fn least_of_all(base: u64) -> u64 {
+pub fn least_of_all(base: u64) -> u64 {
     BUDGET_MIN.max(base + LEAST_BESIDE_BASE)
 }
 

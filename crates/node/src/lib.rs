@@ -18,7 +18,7 @@ mod readers;
 mod watch;
 
 pub use base::{BASE_FORMULA, BaseCounts, base_bytes};
-pub use budget::{budget_margin, default_budget};
-pub use node::{Folder, Node, NodeOptions};
+pub use budget::{budget_margin, default_budget, least_of_all};
+pub use node::{Folder, Node, NodeOptions, base_of};
 pub use readers::{READER_STACK_BYTES, READERS, Readers};
 pub use watch::Fault;

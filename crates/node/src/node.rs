@@ -93,7 +93,7 @@ struct Inner {
     readers: Readers,
     watch: Mutex<Option<Watch>>,
     /// The process itself: never given back.
-    _base: Reservation,
+    base: Reservation,
     _lock: Arc<FolderLock>,
 }
 
@@ -102,13 +102,7 @@ impl Node {
         let Folder { data, disk, lock, note } = folder;
         let NodeOptions { memory: configured, code_bytes, other_threads, clock, on_fault } = options;
 
-        let counts = BaseCounts {
-            code_bytes,
-            threads: other_threads + READERS as u64 + STORE_THREADS + NODE_THREADS,
-            rings: READERS as u64 + STORE_THREADS,
-            in_cgroup: cgroup_limit().is_some(),
-        };
-        let base = base_bytes(counts);
+        let base = base_of(code_bytes, other_threads, cgroup_limit().is_some());
         let least = budget::least_of_all(base);
         let (budget, account, mut notes) = open_budget(&*disk, &data, configured, least)?;
         notes.insert(0, note);
@@ -138,7 +132,7 @@ impl Node {
             store,
             readers,
             watch: Mutex::new(Some(watch)),
-            _base: base,
+            base,
             _lock: lock,
         };
         Ok(Self { inner: Arc::new(inner) })
@@ -172,6 +166,15 @@ impl Node {
     /// What was found and chosen at the start, a line each, for people.
     pub fn notes(&self) -> &[String] {
         &self.inner.notes
+    }
+
+    pub fn data(&self) -> &Path {
+        &self.inner.data
+    }
+
+    /// Bytes of the process itself.
+    pub fn base_bytes(&self) -> u64 {
+        self.inner.base.bytes()
     }
 
     /// The least budget that [`Node::set_budget`] takes.
@@ -222,6 +225,16 @@ impl Node {
         }
         self.inner.store.close();
     }
+}
+
+/// What a node's process costs, of so many bytes of code and with so many threads that are not the node's.
+pub fn base_of(code_bytes: u64, other_threads: u64, in_cgroup: bool) -> u64 {
+    base_bytes(BaseCounts {
+        code_bytes,
+        threads: other_threads + READERS as u64 + STORE_THREADS + NODE_THREADS,
+        rings: READERS as u64 + STORE_THREADS,
+        in_cgroup,
+    })
 }
 
 /// A smaller budget waits so long for new points to be written out.

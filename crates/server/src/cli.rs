@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   ramekin serve | memory URL | limits | check DIR | version
-//!   ramekin lab minram | io | slow-disk                             plan: known, not built yet
+//!   ramekin plan
+//!   ramekin lab minram | io | slow-disk
 //! ```
 
 use crate::settings;
@@ -20,12 +21,9 @@ The file is TOML and uses the names of the flags, for example:
 Put keys into the file or the environment: flags can be seen by everybody on the machine.
 ";
 
-/// Sub-commands that the design names and that are not built yet.
-pub const NOT_BUILT: &[&str] = &["plan"];
-
 pub fn command() -> Command {
     let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON instead of a table");
-    let mut command = Command::new("ramekin")
+    Command::new("ramekin")
         // A flag that stands there twice: the later one holds, so that scripts can add to a default.
         .args_override_self(true)
         .about("A vector server that lives inside the memory you give it")
@@ -80,14 +78,9 @@ pub fn command() -> Command {
                 )
                 .arg(json()),
         )
+        .subcommand(crate::plan::command())
         .subcommand(crate::lab::command())
-        .subcommand(Command::new("version").about("Print the version").arg(json()));
-    for name in NOT_BUILT {
-        // Known, so that the answer is clear, but not promised by the help.
-        let any = Arg::new("rest").num_args(0..).allow_hyphen_values(true).trailing_var_arg(true);
-        command = command.subcommand(Command::new(*name).hide(true).disable_help_flag(true).arg(any));
-    }
-    command
+        .subcommand(Command::new("version").about("Print the version").arg(json()))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 
 use crate::VERSION;
 use crate::exit::{Exit, Failure};
+use crate::plan::OfServer;
 use crate::settings::Settings;
 use ramekin_base::{Clock, Error, Kind, Result, Size};
 use ramekin_door_qdrant::{Host, Keys};
@@ -38,13 +39,14 @@ pub fn open(
             Ok(())
         }));
     };
-    let (readers, mover) = (node.readers().clone(), node.clone());
+    let (readers, mover, plans) = (node.readers().clone(), node.clone(), OfServer::new(node.clone()));
     let host = Host {
         store: node.store().clone(),
         budget: node.budget().clone(),
         run: Arc::new(move |lane, job| readers.run(lane, job)),
         set_budget: Arc::new(move |bytes, keep, at_most| mover.set_budget(bytes, keep, at_most)),
         least_budget: node.least_budget(),
+        plan: Arc::new(move |wanted| plans.plan(wanted)),
         clock,
         version: VERSION,
         engine: node.disk().engine_name().to_owned(),

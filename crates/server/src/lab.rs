@@ -20,7 +20,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 /// A flag with a value: its name, what stands for the value, its default (empty: none), and what it means.
-type Flag = (&'static str, &'static str, &'static str, &'static str);
+pub type Flag = (&'static str, &'static str, &'static str, &'static str);
 
 /// Where vectors come from, alike in all experiments.
 const VECTORS: &[Flag] = &[
@@ -136,14 +136,14 @@ const SLOW_DISK_ABOUT: &str = "\
 Shows the files of SOURCE at MOUNTPOINT, read only, each read answered a fixed time after it was asked, many at the same
 time. Ends, and unmounts, on SIGINT, SIGTERM or umount. Needs /dev/fuse and the right to mount.";
 
-fn arguments(flags: &'static [Flag]) -> impl Iterator<Item = Arg> {
+pub fn arguments(flags: &'static [Flag]) -> impl Iterator<Item = Arg> {
     flags.iter().map(|(name, value, default, help)| {
         let arg = Arg::new(*name).long(*name).value_name(*value).help(*help);
         if default.is_empty() { arg } else { arg.default_value(*default) }
     })
 }
 
-fn switch(name: &'static str, help: &'static str) -> Arg {
+pub fn switch(name: &'static str, help: &'static str) -> Arg {
     Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
 }
 
@@ -224,7 +224,7 @@ pub fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     crate::print(&format!("{table}\nwritten: {}\n", files.join(", ")))
 }
 
-fn exit_of(error: &Error) -> Exit {
+pub fn exit_of(error: &Error) -> Exit {
     match error.kind() {
         Kind::Invalid | Kind::Malformed | Kind::NotFound | Kind::Exists => Exit::Usage,
         Kind::NoSpace => Exit::Full,
@@ -234,32 +234,32 @@ fn exit_of(error: &Error) -> Exit {
 }
 
 /// A flag's value, read as what it is to be; an error names the flag.
-struct Read<'a>(&'a ArgMatches);
+pub struct Read<'a>(pub &'a ArgMatches);
 
 impl Read<'_> {
-    fn text(&self, name: &str) -> Option<String> {
+    pub fn text(&self, name: &str) -> Option<String> {
         self.0.get_one::<String>(name).cloned()
     }
 
-    fn path(&self, name: &str) -> Option<PathBuf> {
+    pub fn path(&self, name: &str) -> Option<PathBuf> {
         self.text(name).map(PathBuf::from)
     }
 
-    fn read<T>(&self, name: &str, read: impl Fn(&str) -> Result<T>) -> Result<Option<T>> {
+    pub fn read<T>(&self, name: &str, read: impl Fn(&str) -> Result<T>) -> Result<Option<T>> {
         self.text(name).map(|text| read(&text).map_err(|error| error.at(format!("--{name}")))).transpose()
     }
 
-    fn number<T: FromStr>(&self, name: &str, what: &str) -> Result<Option<T>> {
+    pub fn number<T: FromStr>(&self, name: &str, what: &str) -> Result<Option<T>> {
         let wrong = |text: &str| Error::invalid(format!("'{text}' is not {what}"));
         self.read(name, |text| text.parse().map_err(|_| wrong(text)))
     }
 
-    fn count(&self, name: &str) -> Result<Option<usize>> {
+    pub fn count(&self, name: &str) -> Result<Option<usize>> {
         self.number(name, "a whole number")
     }
 
     /// Above or equal to 0, and finite.
-    fn real(&self, name: &str) -> Result<Option<f64>> {
+    pub fn real(&self, name: &str) -> Result<Option<f64>> {
         let number = self.number::<f64>(name, "a number")?;
         match number {
             Some(number) if !(0.0..=1e9).contains(&number) => {
@@ -269,7 +269,7 @@ impl Read<'_> {
         }
     }
 
-    fn size(&self, name: &str) -> Result<Option<u64>> {
+    pub fn size(&self, name: &str) -> Result<Option<u64>> {
         self.read(name, |text| Size::parse(text).map(|size| size.0))
     }
 

@@ -5,6 +5,7 @@
 //!                 ├─ memory   client ─► the ledger as a table
 //!                 ├─ limits   the table of limits
 //!                 ├─ check    a data folder, offline
+//!                 ├─ plan     memory and speed of collections to be
 //!                 ├─ lab      measurements of servers and disks
 //!                 └─ version
 //! ```
@@ -18,6 +19,7 @@ mod lab;
 mod limits;
 mod memory;
 mod options;
+mod plan;
 mod process;
 mod serve;
 mod settings;
@@ -42,11 +44,11 @@ fn main() -> ExitCode {
         "memory" => memory::run(arguments),
         "limits" => limits::run(arguments),
         "check" => check::run(arguments),
+        "plan" => plan::run(arguments),
         "lab" => lab::run(arguments),
         "version" => version(arguments),
-        other => Err(Failure::usage(Error::unsupported(format!(
-            "ramekin {other} is not built yet; see ramekin --help for what there is"
-        )))),
+        // The command line knows no other.
+        other => Err(Failure::usage(Error::bug(format!("ramekin {other} leads nowhere")))),
     };
     match done {
         Ok(()) => ExitCode::from(Exit::Done as u8),

@@ -27,7 +27,7 @@ const DOOR_THREADS: usize = 2;
 const BLOCKING_THREADS: usize = 2;
 const DOOR_STACK_BYTES: usize = 512 << 10;
 /// The main thread, the doors, and one of tokio's own.
-const OTHER_THREADS: u64 = 1 + DOOR_THREADS as u64 + 1;
+pub const OTHER_THREADS: u64 = 1 + DOOR_THREADS as u64 + 1;
 /// What the drain may take longer than asked, before connections are cut.
 const CUT_AFTER: Duration = Duration::from_secs(1);
 

@@ -122,7 +122,7 @@ fn run(command: &mut Command) -> (i32, String, String) {
 
 #[test]
 fn sub_commands_answer() {
-    for name in ["serve", "memory", "limits", "check", "version"] {
+    for name in ["serve", "memory", "limits", "check", "plan", "version"] {
         let (code, out, _) = run(ramekin().args([name, "--help"]));
         assert!(code == 0 && out.contains("Usage: ramekin"), "{name}: {out}");
     }
@@ -136,7 +136,7 @@ fn sub_commands_answer() {
             && limits.as_array().unwrap().iter().any(|row| row["name"] == "cgroup_least" && row["value"] == 135 << 20)
     );
     let (code, _, error) = run(ramekin().args(["plan", "--json"]));
-    assert!(code == 2 && error.contains("not built yet"), "{error}");
+    assert!(code == 2 && error.contains("--points is needed"), "{error}");
     let (code, _, error) = run(ramekin().args(["lab", "minram", "--synthetic", "9,9,9"]));
     assert!(code == 2 && error.contains("nothing to measure"), "{error}");
 }

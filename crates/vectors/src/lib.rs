@@ -28,6 +28,7 @@ mod ordinals;
 mod overlay;
 mod payload;
 mod payload_write;
+mod plan;
 mod policy;
 mod queue;
 mod read;
@@ -48,4 +49,5 @@ mod writer;
 
 pub use api::*;
 pub use op::record_again;
+pub use plan::{Beside, Expected, Line, Outlook, Searched, outlook};
 pub use store::{Done, Store, StoreOptions};

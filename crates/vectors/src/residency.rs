@@ -12,45 +12,36 @@
 use crate::api::Placement;
 use crate::collection::Collection;
 use crate::rest;
-use crate::share::{Claim, IndexClaim, choose};
+use crate::share::{Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
 use crate::shared::Shared;
 use ramekin_ann::Part;
 use ramekin_memory::Account;
 use ramekin_pages::Section;
 use std::sync::Arc;
 
-/// The accounts of what is resident of one collection.
-pub(crate) struct Structures {
-    centroids: Account,
-    codes: Account,
-    ids: Account,
-    vectors: Account,
-}
+/// The accounts of what is resident of one collection, by structure.
+pub(crate) struct Structures([(&'static str, Account); STRUCTURES.len()]);
 
 impl Structures {
     fn new(parent: &Account, name: &str) -> Self {
         let own = parent.child(name, "");
-        Self {
-            centroids: own.child("centroids", "lists x (dim + 12) + dim x 4 + lists x 88"),
-            codes: own
-                .child("codes", "points x (dim x bits / 8 + 4), of the widths 1, 3 and 6 those that are resident"),
-            ids: own
-                .child("ids", "points x 2 x bits of a row number / 8 + ids that are not dense x (8 or 16) + filter"),
-            vectors: own.child("vectors", "points x dim x bytes of a number, whole records a page"),
+        Self(STRUCTURES.map(|(structure, formula)| (structure, own.child(structure, formula))))
+    }
+
+    /// States what the ledger should show and what all would take, of sections by structure: what each costs by the length
+    /// of its layout, and whether it is to be resident.
+    fn predict(&self, sections: &[(&str, u64, bool)]) {
+        for (structure, account) in &self.0 {
+            let own = || sections.iter().filter(|(of, ..)| of == structure);
+            account.want(own().map(|(_, bytes, _)| bytes).sum());
+            account.predict(own().filter(|(.., is_chosen)| *is_chosen).map(|(_, bytes, _)| bytes).sum());
         }
     }
 
-    fn of(&self, part: Part) -> &Account {
-        match part {
-            Part::Centroids | Part::Clusters => &self.centroids,
-            Part::Codes1 | Part::Codes3 | Part::Codes6 | Part::Codes8 => &self.codes,
-            Part::Rows | Part::Positions => &self.ids,
-            Part::Vectors => &self.vectors,
+    fn own(&self, structure: &str, section: &Section) {
+        if let Some((_, account)) = self.0.iter().find(|(own, _)| *own == structure) {
+            section.owned_by(account);
         }
-    }
-
-    fn all(&self) -> [&Account; 4] {
-        [&self.centroids, &self.codes, &self.ids, &self.vectors]
     }
 }
 
@@ -68,13 +59,12 @@ pub(crate) fn plan(shared: &Shared) {
     let weights: u64 = claims.iter().map(|claim| claim.weight).sum();
     let taken = choose(&claims, room(shared));
     let (mut chosen, mut others) = (Vec::new(), Vec::new());
-    let mut put = |section, is_chosen| if is_chosen { chosen.push(section) } else { others.push(section) };
     for ((sections, claim), taken) in all.into_iter().zip(&claims).zip(taken) {
         sections.collection.usage.plan(claim.weight * 1000 / weights);
-        sections.lookups.into_iter().zip(taken.lookups).for_each(|(section, is_chosen)| put(section, is_chosen));
-        for ((_, parts), taken) in sections.indexes.into_iter().zip(taken.parts) {
-            parts.into_iter().for_each(|(part, section)| put(section, taken.contains(&part)));
-        }
+        sections.predict(&taken);
+        let (yes, no) = sections.split(&taken);
+        chosen.extend(yes);
+        others.extend(no);
     }
     others.iter().for_each(Section::unload);
     for section in chosen {
@@ -118,6 +108,7 @@ fn sections(shared: &Shared) -> Vec<Sections> {
     for (name, collection) in shared.collections() {
         let (view, config) = (collection.view.load_full(), collection.config.load_full());
         if view.segments.is_empty() {
+            collection.structures.get().into_iter().for_each(|structures| structures.predict(&[]));
             continue;
         }
         let structures = collection.structures.get_or_init(|| Structures::new(&shared.options.account, &name));
@@ -131,14 +122,9 @@ fn sections(shared: &Shared) -> Vec<Sections> {
             }
         }
         lookups.sort_by_key(Section::len);
-        let by_part =
-            indexes.iter().flat_map(|(_, parts)| parts).map(|(part, section)| (structures.of(*part), section));
-        let owned: Vec<_> = by_part.chain(lookups.iter().map(|section| (&structures.ids, section))).collect();
-        owned.iter().for_each(|(account, section)| section.owned_by(account));
-        for account in structures.all() {
-            let own = owned.iter().filter(|(owner, _)| std::ptr::eq(*owner, account));
-            account.want(own.map(|(_, section)| section.resident_cost()).sum());
-        }
+        lookups.iter().for_each(|section| structures.own(IDS, section));
+        let parts = indexes.iter().flat_map(|(_, parts)| parts);
+        parts.for_each(|(part, section)| structures.own(structure_of(*part), section));
         all.push(Sections { collection: collection.clone(), lookups, indexes });
     }
     all
@@ -156,5 +142,30 @@ impl Sections {
             lookups: self.lookups.iter().map(Section::resident_cost).collect(),
             indexes: self.indexes.iter().map(index).collect(),
         }
+    }
+
+    fn predict(&self, taken: &Taken) {
+        let lookups = self.lookups.iter().zip(&taken.lookups);
+        let mut all: Vec<_> = lookups.map(|(section, is_chosen)| (IDS, section.resident_cost(), *is_chosen)).collect();
+        for ((_, parts), taken) in self.indexes.iter().zip(&taken.parts) {
+            let of = |(part, section): &(Part, Section)| {
+                (structure_of(*part), section.resident_cost(), taken.contains(part))
+            };
+            all.extend(parts.iter().map(of));
+        }
+        if let Some(structures) = self.collection.structures.get() {
+            structures.predict(&all);
+        }
+    }
+
+    /// The sections that are to be resident, and the others.
+    fn split(self, taken: &Taken) -> (Vec<Section>, Vec<Section>) {
+        let mut split = (Vec::new(), Vec::new());
+        let mut put = |section, is_chosen| if is_chosen { split.0.push(section) } else { split.1.push(section) };
+        self.lookups.into_iter().zip(&taken.lookups).for_each(|(section, is_chosen)| put(section, *is_chosen));
+        for ((_, parts), taken) in self.indexes.into_iter().zip(&taken.parts) {
+            parts.into_iter().for_each(|(part, section)| put(section, taken.contains(&part)));
+        }
+        split
     }
 }

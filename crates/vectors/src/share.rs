@@ -21,6 +21,27 @@ use ramekin_ann::Part;
 const STEPS: [&[Part]; 4] =
     [&[Part::Codes1, Part::Codes6], &[Part::Codes6], &[Part::Codes1, Part::Codes3], &[Part::Codes3]];
 
+/// Structures of a collection that may be resident, as the ledger names them, and what they take.
+pub(crate) const STRUCTURES: [(&str, &str); 4] = [
+    ("centroids", "lists x (dim + 12) + dim x 4 + lists x 76; lists = 4 x sqrt(points)"),
+    ("codes", "points x (dim x bits / 8 + 4), of the widths 1, 3 and 6 those that are resident"),
+    ("ids", "points x 2 x bits of a row number / 8 + ids that are not dense x (8 or 16) + 1 of each"),
+    ("vectors", "points x dim x bytes of a number, whole records a page"),
+];
+
+/// The structure that a part belongs to.
+pub(crate) fn structure_of(part: Part) -> &'static str {
+    match part {
+        Part::Centroids | Part::Clusters => "centroids",
+        Part::Codes1 | Part::Codes3 | Part::Codes6 | Part::Codes8 => "codes",
+        Part::Rows | Part::Positions => IDS,
+        Part::Vectors => "vectors",
+    }
+}
+
+/// The structure that finds ids, too.
+pub(crate) const IDS: &str = "ids";
+
 /// The parts of one index with what they cost when they are resident.
 pub(crate) struct IndexClaim {
     pub(crate) parts: Vec<(Part, u64)>,

@@ -49,6 +49,7 @@ pub fn open(megabytes: u64, keys: Keys) -> House {
             Ok(true)
         }),
         least_budget: 20 << 20,
+        plan: Arc::new(|wanted| Ok(serde_json::json!({"planned": wanted.expected.len()}))),
         clock: Arc::new(SystemClock::new()),
         version: "0.0.0",
         engine: "pread".to_owned(),

@@ -5,6 +5,7 @@ use super::bench::Bench;
 use crate::dataset::Dataset;
 use crate::files;
 use crate::statistics::Spread;
+use crate::usage::Usage;
 use ramekin_ann::{Hit, Scratch, SearchParams};
 use ramekin_base::{Clock, Result, SystemClock};
 use ramekin_disk::{Disk, Engine, Local};
@@ -153,24 +154,5 @@ impl Bench {
             found += hits.iter().take(set.k).filter(|hit| truth.contains(&hit.row)).count() as u64;
             rescored += scratch.profile.rescored;
         }
-    }
-}
-
-/// Of this process, from the kernel; a slow disk is another one and not in it.
-struct Usage {
-    cpu_seconds: f64,
-    major_faults: u64,
-}
-
-impl Usage {
-    fn now() -> Self {
-        // SAFETY: a plain structure of numbers, filled by the call.
-        let usage = unsafe {
-            let mut usage: libc::rusage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-            usage
-        };
-        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-        Self { cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime), major_faults: usage.ru_majflt as u64 }
     }
 }

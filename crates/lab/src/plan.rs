@@ -1,0 +1,284 @@
+//! `ramekin plan`: what collections to be will take of a budget, and how fast and how right they will be searched.
+//!
+//! ```text
+//!   points, vectors, payload ─► formulas (`ramekin_vectors::outlook`) ─► a line a structure; who is resident
+//!   sample of the vectors    ─► `plan/trial.rs`: indexed in small, searched ─┐
+//!   no sample                ─► `plan/guess.rs`: wide ranges                 ├─► recall, reads, queries/s
+//!   the disk of the folder   ─► `disk_rate.rs`                              ─┘
+//! ```
+
+mod guess;
+mod report;
+mod trial;
+
+pub use crate::disk_rate::DiskRate;
+use crate::files;
+use crate::vectors::VectorFile;
+pub use guess::Range;
+use guess::Shape;
+use ramekin_base::{Error, Kind, Result, Size};
+use ramekin_vectors::{Beside, Expected, Outlook, Searched, outlook};
+pub use report::{curve_svg, curve_text, json, text};
+use std::path::Path;
+pub use trial::Sample;
+use trial::Trial;
+
+/// What is planned.
+pub struct Asked<'a> {
+    pub budget: u64,
+    /// The least budget that a server takes, whatever it stores.
+    pub least: u64,
+    /// What stands beside collections in a budget.
+    pub beside: &'a dyn Fn(u64) -> Beside,
+    pub expected: &'a [Expected],
+}
+
+/// Figures of one collection, or of all together.
+#[derive(Debug, Clone, Default)]
+pub struct Figures {
+    pub name: String,
+    pub points: u64,
+    pub bytes: Range,
+    pub disk_bytes: Range,
+    pub build_peak_bytes: Range,
+    pub recall: Range,
+    pub reads_per_query: Range,
+    pub queries_per_second: Range,
+    pub fits: bool,
+    pub least_budget: u64,
+}
+
+/// A plan for one budget.
+pub struct Plan {
+    pub budget: u64,
+    pub outlook: Outlook,
+    pub collections: Vec<Figures>,
+    pub total: Figures,
+}
+
+/// Plans, with what was measured for all budgets that are asked about.
+pub struct Planner {
+    trials: Vec<Option<Trial>>,
+    disk: DiskRate,
+}
+
+/// The rate of a folder's disk, as plans need it.
+pub fn disk_rate(folder: &Path) -> Result<DiskRate> {
+    DiskRate::measure(folder, DISK_FILE, DISK_SECONDS)
+}
+
+/// File on which the disk is measured, and for how long at each depth.
+const DISK_FILE: u64 = 64 << 20;
+const DISK_SECONDS: f64 = 0.3;
+/// Of figures that follow from formulas.
+const FORMULA_SHARE: f64 = 0.05;
+/// Of figures that were measured on a sample.
+const RECALL_WITHIN: f64 = 0.01;
+const RATE_SHARE: f64 = 0.2;
+const READS_SHARE: f64 = 0.25;
+/// Steps of a curve between the least budget and that with everything in memory.
+const CURVE_STEPS: usize = 12;
+
+impl Planner {
+    /// Tries out the sample where there is one, in a folder of its own: it stands for the first vector that has its
+    /// dimension.
+    pub fn new(disk: DiskRate, folder: &Path, expected: &[Expected], sample: Option<Sample>) -> Result<Self> {
+        let mut trials: Vec<Option<Trial>> = expected.iter().map(|_| None).collect();
+        if let Some(sample) = sample {
+            let fits =
+                |one: &Expected| one.config.vectors.values().position(|vector| vector.dim == sample.dim).is_some();
+            let at = expected.iter().position(fits).ok_or_else(|| {
+                Error::invalid(format!("the sample has {} dimensions, which no planned vector has", sample.dim))
+            })?;
+            let config = &expected[at].config;
+            let vector = config.vectors.values().find(|vector| vector.dim == sample.dim);
+            let metric = vector.map(|vector| vector.metric.metric());
+            let metric = metric.ok_or_else(|| Error::bug("a vector that was found is gone"))?;
+            trials[at] = Some(Trial::new(folder, sample, metric, config.recall)?);
+        }
+        Ok(Self { trials, disk })
+    }
+
+    pub fn disk(&self) -> String {
+        self.disk.text()
+    }
+
+    /// What the budget that is asked for gives.
+    pub fn plan(&self, asked: &Asked<'_>) -> Result<Plan> {
+        let least = least_budget(asked, asked.expected)?;
+        // Of a budget that is too small the table shows the least one that is not.
+        let fits = asked.budget >= least;
+        let budget = asked.budget.max(least);
+        let outlook = outlook(budget, (asked.beside)(budget), asked.expected)?;
+        let mut collections = Vec::new();
+        for (at, one) in asked.expected.iter().enumerate() {
+            let mut figures = self.searched(asked, &outlook, at)?;
+            let lines = || outlook.of_collection[at].iter().map(|line| &outlook.lines[*line]);
+            figures.name = one.name.clone();
+            figures.points = one.points;
+            figures.bytes = formula(lines().map(|line| line.bytes).sum());
+            figures.disk_bytes = formula(lines().map(|line| line.disk_bytes).sum());
+            figures.build_peak_bytes = formula(lines().map(|line| line.build_bytes).sum());
+            figures.least_budget = least_budget(asked, std::slice::from_ref(one))?;
+            figures.fits = asked.budget >= figures.least_budget;
+            collections.push(figures);
+        }
+        let total = total(&collections, &outlook, budget, fits, least);
+        Ok(Plan { budget: asked.budget, outlook, collections, total })
+    }
+
+    /// Plans from the least budget to the one that holds everything.
+    pub fn curve(&self, asked: &Asked<'_>) -> Result<Vec<Plan>> {
+        let least = least_budget(asked, asked.expected)?;
+        let whole = outlook(1 << 50, Beside::default(), asked.expected)?;
+        let beside = (asked.beside)(least);
+        let structures = whole.of_collection.iter().flatten().map(|line| whole.lines[*line].bytes).sum::<u64>();
+        // Headroom and floors besides.
+        let most = ((structures + beside.used + beside.floors + (4 << 20)) * 17 / 15).max(least * 2);
+        let step = (most as f64 / least as f64).powf(1.0 / (CURVE_STEPS - 1) as f64);
+        let budgets = (0..CURVE_STEPS).map(|at| (least as f64 * step.powi(at as i32)).ceil() as u64);
+        budgets.map(|budget| self.plan(&Asked { budget, ..*asked })).collect()
+    }
+
+    /// Recall, reads and speed of a collection: of its slowest vector.
+    fn searched(&self, asked: &Asked<'_>, outlook: &Outlook, at: usize) -> Result<Figures> {
+        let one = &asked.expected[at];
+        let mut slowest: Option<Figures> = None;
+        for searched in outlook.searched.iter().filter(|searched| searched.collection == at) {
+            let figures = self.of_vector(one, outlook, searched)?;
+            let is_slower = |other: &Figures| figures.queries_per_second.value < other.queries_per_second.value;
+            if slowest.as_ref().is_none_or(is_slower) {
+                slowest = Some(figures);
+            }
+        }
+        Ok(slowest.unwrap_or_else(|| Figures { recall: Range::new(1.0, 1.0, 1.0), ..Figures::default() }))
+    }
+
+    fn of_vector(&self, one: &Expected, outlook: &Outlook, searched: &Searched) -> Result<Figures> {
+        let vector = &one.config.vectors[&searched.vector];
+        let disk = self.disk.rates[2];
+        let measured =
+            self.trials[searched.collection].as_ref().filter(|trial| trial.metric() == vector.metric.metric());
+        if let Some(trial) = measured {
+            let measured = trial.predict(one.points, &searched.resident, outlook.cache_bytes)?;
+            let rate = guess::rate(measured.cpu_s, vector.dim, measured.reads, disk).min(measured.rate);
+            return Ok(Figures {
+                recall: Range::within(measured.recall, RECALL_WITHIN),
+                reads_per_query: Range::around(measured.reads, READS_SHARE),
+                queries_per_second: Range::around(rate, RATE_SHARE),
+                ..Figures::default()
+            });
+        }
+        let originals = one.points * vector.dim as u64 * 4;
+        let shape = Shape {
+            points: one.points,
+            dim: vector.dim,
+            lists: searched.lists,
+            resident: &searched.resident,
+            recall: f64::from(one.config.recall),
+            cached: (outlook.cache_bytes as f64 / originals.max(1) as f64).min(1.0),
+        };
+        let reads = guess::reads(&shape);
+        let search = guess::search_s(&shape, reads);
+        let rate = |search_s, reads| guess::rate(search_s, vector.dim, reads, disk);
+        Ok(Figures {
+            recall: guess::recall(shape.recall),
+            reads_per_query: reads,
+            queries_per_second: Range::new(
+                rate(search.high, reads.high),
+                rate(search.value, reads.value),
+                rate(search.low, reads.low) * 1.5,
+            ),
+            ..Figures::default()
+        })
+    }
+}
+
+fn formula(bytes: u64) -> Range {
+    Range::around(bytes as f64, FORMULA_SHARE)
+}
+
+/// All collections together. A search is of one of them, each as often as the others.
+fn total(collections: &[Figures], outlook: &Outlook, budget: u64, fits: bool, least: u64) -> Figures {
+    let count = collections.len().max(1) as f64;
+    let over = |of: &dyn Fn(&Figures) -> Range, join: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| {
+        let each = |side: fn(&Range) -> f64| join(&mut collections.iter().map(|one| side(&of(one))));
+        Range::new(each(|range| range.low), each(|range| range.value), each(|range| range.high))
+    };
+    let least_of = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0, f64::min);
+    let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;
+    let harmonic = |values: &mut dyn Iterator<Item = f64>| {
+        count / values.map(|value| 1.0 / value.max(1e-9)).sum::<f64>().max(1e-12)
+    };
+    let (settled, cached) = (outlook.bytes() as f64, (outlook.bytes() + outlook.cache_bytes) as f64);
+    let build = (outlook.build_bytes() as f64).max(settled).min(budget as f64);
+    Figures {
+        name: "together".to_owned(),
+        points: collections.iter().map(|one| one.points).sum(),
+        bytes: Range::new(settled * (1.0 - FORMULA_SHARE), cached.min(budget as f64), budget as f64),
+        disk_bytes: formula(outlook.disk_bytes()),
+        // The budget is a promise; what a build touches of what it holds is not known as well.
+        build_peak_bytes: Range::new(build * 0.7, build, budget as f64),
+        recall: over(&|one| one.recall, &least_of),
+        reads_per_query: over(&|one| one.reads_per_query, &mean),
+        queries_per_second: over(&|one| one.queries_per_second, &harmonic),
+        fits,
+        least_budget: least,
+    }
+}
+
+/// The least budget that these collections can be filled, indexed and searched with.
+fn least_budget(asked: &Asked<'_>, expected: &[Expected]) -> Result<u64> {
+    let fits = |budget: u64| match outlook(budget, (asked.beside)(budget), expected) {
+        Ok(outlook) => Ok(outlook.lacks == 0),
+        Err(error) if error.kind() == Kind::NoMemory => Ok(false),
+        Err(error) => Err(error),
+    };
+    let (mut low, mut high) = (asked.least, asked.least.max(1 << 20));
+    while !fits(high)? {
+        low = high;
+        high = high.checked_mul(2).filter(|high| *high < 1 << 60).ok_or_else(|| {
+            Error::too_large(format!("no budget up to {} is enough for these collections", Size(1 << 59)))
+        })?;
+    }
+    while high - low > (64 << 10) {
+        let middle = low + (high - low) / 2;
+        if fits(middle)? { high = middle } else { low = middle }
+    }
+    Ok(high)
+}
+
+/// The first vectors of a file, as many as may be held.
+pub fn read_sample(path: &Path, rows_max: usize, bytes_max: u64) -> Result<Sample> {
+    let file = VectorFile::open(path)?;
+    let dim = file.dim();
+    let most = (bytes_max / (dim as u64 * 4)).min(rows_max as u64) as usize;
+    let rows = file.rows().min(most);
+    // Spread over the file: the first rows of a file are often alike.
+    let (pieces, whole) = (SAMPLE_PIECES.min(rows.max(1)), file.rows());
+    let mut vectors = Vec::with_capacity(rows * dim);
+    for piece in 0..pieces {
+        let from = whole * piece / pieces;
+        let count = rows * (piece + 1) / pieces - rows * piece / pieces;
+        vectors.extend(file.floats(from, from + count)?);
+    }
+    Ok(Sample { dim, vectors })
+}
+
+/// Dimensions of the vectors in a file.
+pub fn sample_dim(path: &Path) -> Result<usize> {
+    Ok(VectorFile::open(path)?.dim())
+}
+
+/// Writes the picture of a curve.
+pub fn write_svg(path: &Path, svg: &str) -> Result<()> {
+    files::write_text(path, svg)
+}
+
+/// A sample is read in so many pieces, from all over the file.
+const SAMPLE_PIECES: usize = 64;
+
+/// Memory that a plan with a sample of so many vectors holds at its peak.
+pub fn sample_bytes(rows: usize, dim: usize) -> u64 {
+    trial::bytes(rows, dim)
+}

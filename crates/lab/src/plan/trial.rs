@@ -1,0 +1,244 @@
+//! A sample of the vectors, indexed twice and searched as the plan says: how recall, reads and speed will be.
+//!
+//! ```text
+//!   sample ─► queries, held out
+//!          ├► an index of all the rest ────► searched by 8 threads, with these parts resident ─► recall, reads, time
+//!          └► an index of a fifth of it ───► the same      ─► how each grows with the number of vectors (a power)
+//! ```
+//!
+//! Both are searched through the engine and on the disk of the data folder, past the page cache, with a cache of our own
+//! that is as small against them as the planned one is against all.
+
+use crate::exact::nearest;
+use crate::files;
+use crate::usage::Usage;
+use ramekin_ann::{BuildOptions, Index, Part, Scratch, SearchParams, SliceSource, Work, build};
+use ramekin_base::{Clock, Error, Result, SystemClock};
+use ramekin_disk::probe;
+use ramekin_memory::{Account, Budget};
+use ramekin_pages::{Pages, RESERVE};
+use ramekin_vecmath::{Metric, normalise};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Queries that are held out of a sample, and the share of it that they may be.
+const QUERIES: usize = 400;
+const QUERIES_SHARE: usize = 10;
+/// Fewer vectors than this tell too little.
+pub(super) const LEAST: usize = 2_000;
+/// The smaller of the two indexes has a fifth of the rows of the larger.
+const SMALLER: usize = 5;
+/// Threads that search: as many as a server has.
+const THREADS: usize = ramekin_node::READERS;
+/// A measurement goes on for so long.
+const MEASURE_S: f64 = 0.4;
+const K: usize = 10;
+/// Memory of a build at most: what a merge has under 128 MiB.
+const BUILD_BYTES: u64 = 24 << 20;
+/// Of one thread that searches, about.
+const SCRATCH_BYTES: u64 = 256 << 10;
+
+/// A build of few vectors needs less.
+fn build_bytes(rows: usize, dim: usize) -> u64 {
+    ((rows * dim * 4) as u64).clamp(4 << 20, BUILD_BYTES).max(dim as u64 * 4096)
+}
+
+/// Some vectors of a collection to be.
+pub struct Sample {
+    pub dim: usize,
+    /// One after another.
+    pub vectors: Vec<f32>,
+}
+
+/// What a search of one index did.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Measured {
+    pub(super) recall: f64,
+    pub(super) reads: f64,
+    /// Queries a second of all threads together, and the processor's seconds of one.
+    pub(super) rate: f64,
+    pub(super) cpu_s: f64,
+}
+
+/// The sample, indexed.
+pub(super) struct Trial {
+    folder: PathBuf,
+    metric: Metric,
+    queries: Vec<f32>,
+    large: Built,
+    small: Built,
+}
+
+struct Built {
+    rows: usize,
+    index: Index,
+    pages: Pages,
+    cache: Account,
+    root: Account,
+    truth: Vec<u32>,
+}
+
+impl Trial {
+    /// Indexes the sample in `folder`, which is made anew, and removed in the end.
+    pub(super) fn new(folder: &Path, sample: Sample, metric: Metric, recall: f32) -> Result<Self> {
+        let Sample { dim, mut vectors } = sample;
+        let rows = vectors.len() / dim;
+        if rows < LEAST {
+            return Err(Error::invalid(format!("a sample of {rows} vectors tells too little; {LEAST} at least")));
+        }
+        if metric == Metric::Cosine {
+            vectors.chunks_exact_mut(dim).for_each(|row| _ = normalise(row));
+        }
+        let held_out = QUERIES.min(rows / QUERIES_SHARE);
+        let queries = vectors.split_off((rows - held_out) * dim);
+        let folder = folder.to_path_buf();
+        files::remove_all(&folder)?;
+        files::make_folder(&folder)?;
+        let built = |rows: usize, name: &str| {
+            Built::new(&folder.join(name), &vectors[..rows * dim], dim, metric, recall, &queries)
+        };
+        let rows = rows - held_out;
+        let both = built(rows, "large").and_then(|large| Ok((large, built(rows / SMALLER, "small")?)));
+        match both {
+            Ok((large, small)) => Ok(Self { folder, metric, queries, large, small }),
+            Err(error) => {
+                files::remove_all(&folder)?;
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn metric(&self) -> Metric {
+        self.metric
+    }
+
+    /// What a search of `points` vectors will do with these parts resident and so much cache.
+    pub(super) fn predict(&self, points: u64, resident: &[Part], cache: u64) -> Result<Measured> {
+        let share = |built: &Built| (cache as f64 * built.rows as f64 / points.max(1) as f64) as u64;
+        let measure = |built: &Built| built.measure(&self.queries, resident, share(built));
+        let (small, large) = (measure(&self.small)?, measure(&self.large)?);
+        let (from, to) = (self.large.rows as f64 / self.small.rows as f64, points as f64 / self.large.rows as f64);
+        // From one size to five times it something grew by a factor: so it goes on, but never faster than the rows.
+        let grown = |small: f64, large: f64| match small > 0.0 && large > 0.0 {
+            true => large * to.powf(((large / small).ln() / from.ln()).clamp(0.0, 1.0)),
+            false => large,
+        };
+        Ok(Measured {
+            recall: large.recall,
+            reads: grown(small.reads, large.reads),
+            rate: 1.0 / grown(1.0 / small.rate, 1.0 / large.rate),
+            cpu_s: grown(small.cpu_s, large.cpu_s),
+        })
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        // Nothing of it is worth an error.
+        let _ = files::remove_all(&self.folder);
+    }
+}
+
+impl Built {
+    fn new(folder: &Path, vectors: &[f32], dim: usize, metric: Metric, recall: f32, queries: &[f32]) -> Result<Self> {
+        files::make_folder(folder)?;
+        let (disk, _) = probe(folder, None)?;
+        // Nothing is scarce here but the cache, which gets its limit for each measurement.
+        let budget = Budget::new(1 << 50);
+        let (root, cache) = (budget.root(), budget.root().child("pages", ""));
+        let addresses = (vectors.len() as u64 * 16).next_power_of_two().max(1 << 30);
+        let pages = Pages::new(disk, cache.clone(), &budget, addresses)?;
+        let account = root.child("build", "").with_limit(build_bytes(vectors.len() / dim, dim));
+        let work = Work {
+            disk: pages.disk().clone(),
+            temp: folder.to_path_buf(),
+            account: account.clone(),
+            clock: Arc::new(SystemClock::new()),
+            seed: 1,
+            threads: cores(),
+            progress: &|_| {},
+            cancelled: &|| false,
+        };
+        let file = folder.join("sample.seg");
+        let mut out = pages.create(&file, &account)?;
+        let options = BuildOptions { recall, ..BuildOptions::default() };
+        let meta = build(&mut SliceSource::new(vectors, dim), metric, &mut out, 0, &work, &options)?;
+        out.finish(b"")?;
+        let index = Index::open(&pages.open(&file, &root)?, 0, &meta, &root)?;
+        let base = |from: usize, to: usize| Ok(vectors[from * dim..to * dim].to_vec());
+        let rows = vectors.len() / dim;
+        let truth = nearest(&base, rows, queries, dim, metric, K, &|_| {})?;
+        Ok(Self { rows, index, pages, cache, root, truth })
+    }
+
+    fn measure(&self, queries: &[f32], resident: &[Part], cache: u64) -> Result<Measured> {
+        self.cache.set_limit(u64::MAX);
+        for (part, section) in self.index.sections() {
+            if resident.contains(&part) { section.load()? } else { section.unload() }
+        }
+        self.pages.evict_all();
+        self.cache.set_limit(self.cache.used().max(RESERVE) + cache.saturating_sub(RESERVE));
+        let pages = self.pages.counted();
+        let (clock, next, found) = (SystemClock::new(), AtomicUsize::new(0), AtomicU64::new(0));
+        let mut scratches = (0..THREADS).map(|_| Scratch::new(&self.root)).collect::<Result<Vec<_>>>()?;
+        let (start, before) = (clock.now(), Usage::now());
+        let seconds = || (clock.now() - start).as_secs_f64();
+        let asked: Vec<Result<u64>> = std::thread::scope(|scope| {
+            let one =
+                |scratch| scope.spawn(|| self.ask(&pages, queries, scratch, &next, &found, &|| seconds() < MEASURE_S));
+            let threads: Vec<_> = scratches.iter_mut().map(one).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.map(|asked| asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        let (seconds, cpu_s) = (seconds(), Usage::now().cpu_seconds - before.cpu_seconds);
+        let asked = asked.into_iter().sum::<Result<u64>>()? as f64;
+        Ok(Measured {
+            recall: found.into_inner() as f64 / (asked * K.min(self.rows) as f64),
+            reads: pages.trip().reads as f64 / asked,
+            rate: asked / seconds,
+            cpu_s: cpu_s / asked,
+        })
+    }
+
+    /// One thread: each query once, and then on as long as `goes_on`. Returns how many it asked.
+    fn ask(
+        &self,
+        pages: &Pages,
+        queries: &[f32],
+        scratch: &mut Scratch,
+        next: &AtomicUsize,
+        found: &AtomicU64,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<u64> {
+        let (dim, params) = (self.index.dim(), SearchParams::default());
+        let count = queries.len() / dim;
+        let (mut hits, mut asked) = (Vec::new(), 0);
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count && !goes_on() {
+                return Ok(asked);
+            }
+            let number = number % count;
+            let query = &queries[number * dim..(number + 1) * dim];
+            self.index.search_into(pages, query, K, &params, None, scratch, &mut hits)?;
+            let truth = &self.truth[number * self.truth.len() / count..(number + 1) * self.truth.len() / count];
+            let right = hits.iter().filter(|hit| truth.contains(&hit.row)).count();
+            found.fetch_add(right as u64, Ordering::Relaxed);
+            asked += 1;
+        }
+    }
+}
+
+/// Processors that this process may use.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
+/// Memory of a trial with a sample of so many vectors, at its peak: the sample itself, both indexes with everything of them
+/// resident, one build, and what searches hold.
+pub(super) fn bytes(rows: usize, dim: usize) -> u64 {
+    let sample = (rows * dim * 4) as u64;
+    let indexes = (sample + (rows * (dim * 2 + 32)) as u64) * (SMALLER as u64 + 1) / SMALLER as u64;
+    sample + indexes + build_bytes(rows, dim) + (THREADS as u64 * SCRATCH_BYTES) + RESERVE * 2
+}

@@ -1,0 +1,20 @@
+//! What this process has used, from the kernel.
+
+/// Of this process; a slow disk is another one and not in it.
+pub struct Usage {
+    pub cpu_seconds: f64,
+    pub major_faults: u64,
+}
+
+impl Usage {
+    pub fn now() -> Self {
+        // SAFETY: a plain structure of numbers, filled by the call.
+        let usage = unsafe {
+            let mut usage: libc::rusage = std::mem::zeroed();
+            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
+            usage
+        };
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Self { cpu_seconds: seconds(usage.ru_utime) + seconds(usage.ru_stime), major_faults: usage.ru_majflt as u64 }
+    }
+}

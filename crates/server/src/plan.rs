@@ -1,0 +1,199 @@
+//! `ramekin plan`, and what `POST /memory/plan` calls: from flags, a file or a body to the lab's plan.
+//!
+//! ```text
+//!   ramekin plan --points 1000000 --dim 100 --memory 127MiB [--sample FILE] [--curve]
+//!   ramekin plan --file PLAN.json                                  the body of POST /memory/plan
+//! ```
+//!
+//! In a server a plan lives inside the budget like everything else: one at a time, its sample as large as there is memory.
+
+use crate::exit::Failure;
+use crate::lab::{Flag, Read, arguments, exit_of, switch};
+use crate::process;
+use clap::{ArgMatches, Command};
+use parking_lot::Mutex;
+use ramekin_base::{Error, Result};
+use ramekin_door_qdrant::{Wanted, decode, limits};
+use ramekin_lab::plan::{self, Asked, DiskRate, Planner, disk_rate, read_sample, sample_bytes};
+use ramekin_node::{Node, base_of, default_budget, least_of_all};
+use ramekin_vectors::Beside;
+use serde_json::{Value, json};
+use std::path::Path;
+
+const FLAGS: &[Flag] = &[
+    ("memory", "SIZE", "", "The budget [default: as that of a server here]"),
+    ("points", "N", "", "Points of the collection"),
+    ("dim", "N", "", "Dimensions of its vector"),
+    ("distance", "NAME", "Cosine", "Cosine, Dot, Euclid or Manhattan"),
+    ("payload-bytes", "N", "0", "Payload of each point, as JSON text"),
+    ("recall", "R", "0.95", "Wished recall@10"),
+    (
+        "collection",
+        "JSON",
+        "{}",
+        "More of the collection, as it is created, such as '{\"quantization_config\":{\"binary\":{}}}'",
+    ),
+    (
+        "file",
+        "FILE",
+        "",
+        "Several collections: a file with the body of POST /memory/plan; in place of --points and the rest",
+    ),
+    ("sample", "FILE", "", "Some of the vectors (.npy, .fvecs, .fbin): recall and speed are measured on them"),
+    ("sample-rows", "N", "100000", "So many of them at most"),
+    ("data", "DIR", ".", "Where the data will be: its disk is measured, and the sample is tried out there"),
+    ("svg", "FILE", "ramekin-plan.svg", "With --curve: where the picture goes"),
+];
+
+const ABOUT: &str = "\
+Before there is any data: what each structure will take in memory, on disk and at the peak of a build; whether it fits
+the budget, and if not the least budget that does; recall, reads a query and queries a second on this machine's disk
+and cores. With a sample of the vectors these are measured on it (it takes some seconds); without one they are ranges.
+
+--curve plans from the least budget to the one that holds everything, as text and as SVG.";
+
+/// Memory of a sample that the command line reads.
+const SAMPLE_BYTES: u64 = 256 << 20;
+
+pub fn command() -> Command {
+    Command::new("plan")
+        .about("Say what collections will take and how fast they will be, before there is any data")
+        .long_about(ABOUT)
+        .args_override_self(true)
+        .args(arguments(FLAGS))
+        .arg(switch("curve", "Plan a whole curve of budgets"))
+        .arg(switch("json", "Print JSON instead of a table"))
+}
+
+pub fn run(arguments: &ArgMatches) -> Result<(), Failure> {
+    let wanted = wanted(arguments).map_err(Failure::usage)?;
+    let text = planned(arguments, &wanted).map_err(|error| Failure::new(exit_of(&error), error))?;
+    crate::print(&text)
+}
+
+/// What flags or a file ask for.
+fn wanted(arguments: &ArgMatches) -> Result<Wanted> {
+    let read = Read(arguments);
+    let body = match read.path("file") {
+        Some(path) => crate::settings::read_file(&path)?,
+        None => body(&read)?.to_string().into_bytes(),
+    };
+    let mut wanted = decode::plan(&body)?;
+    wanted.budget = read.size("memory")?.or(wanted.budget);
+    wanted.sample = read.path("sample").or(wanted.sample);
+    Ok(wanted)
+}
+
+/// The body that flags stand for.
+fn body(read: &Read<'_>) -> Result<Value> {
+    let needed = |name: &str| Error::invalid(format!("--{name} is needed, or --file FILE"));
+    let points = read.number::<u64>("points", "a whole number")?.ok_or_else(|| needed("points"))?;
+    let dim = read.count("dim")?.ok_or_else(|| needed("dim"))?;
+    let mut collection = read.read("collection", |text| match serde_json::from_str(text) {
+        Ok(Value::Object(more)) => Ok(more),
+        _ => Err(Error::invalid(format!("'{text}' is no JSON object"))),
+    })?;
+    let collection = collection.get_or_insert_default();
+    let mut put = |key: &str, value: Value| _ = collection.entry(key).or_insert(value);
+    put("points", json!(points));
+    put("payload_bytes", json!(read.count("payload-bytes")?.unwrap_or(0)));
+    put("recall", json!(read.real("recall")?.unwrap_or(0.95)));
+    put("vectors", json!({"size": dim, "distance": read.text("distance")}));
+    Ok(json!({"collections": [collection]}))
+}
+
+fn planned(arguments: &ArgMatches, wanted: &Wanted) -> Result<String> {
+    let read = Read(arguments);
+    let data = read.path("data").unwrap_or_default();
+    let sample = match &wanted.sample {
+        Some(path) => {
+            let rows = read.count("sample-rows")?.unwrap_or(usize::MAX);
+            Some(read_sample(path, rows, SAMPLE_BYTES)?)
+        }
+        None => None,
+    };
+    let folder = data.join(format!("ramekin-plan-{}", std::process::id()));
+    let planner = Planner::new(disk_rate(&data)?, &folder, &wanted.expected, sample)?;
+    // A budget is meant to hold in a cgroup.
+    let base = base_of(process::code_bytes(), crate::serve::OTHER_THREADS, true);
+    let beside = |budget| beside(base, budget);
+    let budget = wanted.budget.unwrap_or_else(|| default_budget().0);
+    let asked = Asked { budget, least: least_of_all(base), beside: &beside, expected: &wanted.expected };
+    let as_json = arguments.get_flag("json");
+    if arguments.get_flag("curve") {
+        let plans = planner.curve(&asked)?;
+        let svg = read.path("svg").unwrap_or_default();
+        ramekin_lab::plan::write_svg(&svg, &plan::curve_svg(&plans, "ramekin plan: queries/s over the budget"))?;
+        return Ok(match as_json {
+            true => format!("{:#}\n", Value::from(plans.iter().map(plan::json).collect::<Vec<_>>())),
+            false => format!("{}\nwritten: {}\n", plan::curve_text(&plans), svg.display()),
+        });
+    }
+    let plan = planner.plan(&asked)?;
+    Ok(match as_json {
+        true => format!("{:#}\n", plan::json(&plan)),
+        false => plan::text(&plan, &planner.disk()),
+    })
+}
+
+/// What stands beside collections in a budget.
+fn beside(base: u64, budget: u64) -> Beside {
+    Beside { used: base, floors: limits::floors(budget) }
+}
+
+/// The plans of a server.
+pub struct OfServer {
+    node: Node,
+    /// Held while a plan is made; the disk is measured once.
+    disk: Mutex<Option<DiskRate>>,
+}
+
+/// Rows of a sample that are tried first, then fewer, as there is memory.
+const ROWS: [usize; 6] = [100_000, 50_000, 20_000, 10_000, 5_000, 2_500];
+/// What measuring the disk holds.
+const DISK_BYTES: u64 = 2 << 20;
+
+impl OfServer {
+    pub fn new(node: Node) -> Self {
+        Self { node, disk: Mutex::new(None) }
+    }
+
+    pub fn plan(&self, wanted: &Wanted) -> Result<Value> {
+        let mut disk = self.disk.try_lock().ok_or_else(|| Error::busy("another plan is being made; try again"))?;
+        let account = self.node.budget().root().child("plan", "sample x 4.4 + build of its index");
+        let (folder, _held) = (self.node.data().join("temp").join("plan"), account.try_reserve(DISK_BYTES)?);
+        let (sample, _held) = match &wanted.sample {
+            Some(path) => self.sample(path, &account)?,
+            None => (None, account.try_reserve(0)?),
+        };
+        let rate = match disk.take() {
+            Some(rate) => rate,
+            None => disk_rate(&self.node.data().join("temp"))?,
+        };
+        *disk = Some(rate.clone());
+        let planner = Planner::new(rate, &folder, &wanted.expected, sample)?;
+        let base = self.node.base_bytes();
+        let beside = |budget| beside(base, budget);
+        let budget = wanted.budget.unwrap_or_else(|| self.node.budget().limit());
+        let asked = Asked { budget, least: least_of_all(base), beside: &beside, expected: &wanted.expected };
+        Ok(plan::json(&planner.plan(&asked)?))
+    }
+
+    /// As much of the sample as there is memory for.
+    fn sample(
+        &self,
+        path: &Path,
+        account: &ramekin_memory::Account,
+    ) -> Result<(Option<plan::Sample>, ramekin_memory::Reservation)> {
+        let dim = plan::sample_dim(path)?;
+        let least = ROWS[ROWS.len() - 1];
+        for rows in ROWS {
+            match account.try_reserve(sample_bytes(rows, dim)) {
+                Ok(held) => return Ok((Some(read_sample(path, rows, u64::MAX)?), held)),
+                Err(error) if rows == least => return Err(error.at(format!("a sample of {rows} vectors"))),
+                Err(_) => {}
+            }
+        }
+        Err(Error::bug("no number of rows was tried"))
+    }
+}

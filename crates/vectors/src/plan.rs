@@ -1,0 +1,232 @@
+//! What collections will take, before there is any data: every structure by its formula, inside a budget.
+//!
+//! ```text
+//!   points, vectors, payload ─► sections of one sealed segment ─► who is resident (`share.rs`) ─► a line a structure:
+//!                                                                 in memory settled, on disk, at the peak of a build
+//! ```
+//!
+//! The same formulas and the same choice as in a running server, over counts alone. What is not known is assumed: ids are
+//! dense numbers, every point has every vector, all is merged into one segment a collection.
+
+use crate::api::{CollectionConfig, Placement};
+use crate::bits::Bits;
+use crate::share::{Claim, IndexClaim, STRUCTURES, choose, structure_of};
+use crate::shared::Limits;
+use ramekin_ann::{Part, expected_sections};
+use ramekin_base::Result;
+use ramekin_base::limits::PAGE;
+use ramekin_pages::{PAGE_COST, PageFile};
+
+/// A collection that is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Expected {
+    pub name: String,
+    pub config: CollectionConfig,
+    pub points: u64,
+    /// Of each point, as JSON text.
+    pub payload_bytes: u64,
+}
+
+/// What stands beside collections in the budget.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Beside {
+    /// In use whatever is stored: the process itself.
+    pub used: u64,
+    /// Taken for good by the doors, used or not.
+    pub floors: u64,
+}
+
+/// One structure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Line {
+    /// As in the ledger: `products/codes`, or of the whole store.
+    pub name: String,
+    pub formula: &'static str,
+    pub bytes: u64,
+    pub disk_bytes: u64,
+    /// While points come in and segments are built.
+    pub build_bytes: u64,
+}
+
+/// How one vector of a collection will be searched.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Searched {
+    pub collection: usize,
+    pub vector: String,
+    pub lists: usize,
+    pub resident: Vec<Part>,
+}
+
+/// What a budget gives.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Outlook {
+    pub lines: Vec<Line>,
+    pub searched: Vec<Searched>,
+    /// Of the lines, those that are of each collection.
+    pub of_collection: Vec<Vec<usize>>,
+    /// Memory that cached pages may fill besides, once there were searches enough.
+    pub cache_bytes: u64,
+    /// Bytes that the budget lacks for what cannot be smaller; 0: it fits.
+    pub lacks: u64,
+}
+
+/// Memory of the log and of queries in a server that is asked, and what of it is taken for good.
+const LOG_BYTES: u64 = 512 << 10;
+const QUERIES_BYTES: u64 = 512 << 10;
+const FLOORS: u64 = (1 << 20) + (512 << 10) + ramekin_pages::RESERVE;
+/// New points come in with less than their share, only slower.
+const GROWING_LEAST: u64 = 512 << 10;
+/// Sections of a segment's file, and its meta.
+const SECTIONS: usize = 16;
+const META_BYTES: usize = 6 << 10;
+/// Share of the log's bound that is there at rest: a file goes as a whole.
+const LOG_KEPT: u64 = 2;
+
+impl Outlook {
+    pub fn bytes(&self) -> u64 {
+        self.lines.iter().map(|line| line.bytes).sum()
+    }
+
+    pub fn disk_bytes(&self) -> u64 {
+        self.lines.iter().map(|line| line.disk_bytes).sum()
+    }
+
+    pub fn build_bytes(&self) -> u64 {
+        self.lines.iter().map(|line| line.build_bytes).sum()
+    }
+}
+
+/// What the collections will take of a budget.
+pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Outlook> {
+    let limits = Limits::of(budget);
+    let shapes = expected.iter().map(|one| Shape::of(one, &limits)).collect::<Result<Vec<_>>>()?;
+    let tables: u64 = shapes.iter().map(|shape| shape.tables).sum();
+    // Floors of queries and of the cache hold what is used of both.
+    let held = beside.used + beside.floors + FLOORS + LOG_BYTES + tables;
+    let new_points = expected.iter().map(|one| one.growing_bytes()).sum::<u64>().min(limits.growing_bytes);
+    let build_held = held + limits.seal_work + limits.merge_work + new_points;
+    let claims = || shapes.iter().map(Shape::claim).collect::<Vec<_>>();
+    let settled = choose(&claims(), budget.saturating_sub(held + budget / 16));
+    let building = choose(&claims(), budget.saturating_sub(build_held + budget / 10));
+
+    let needed = build_held - new_points + new_points.min(GROWING_LEAST);
+    let mut all = Outlook { lacks: needed.saturating_sub(budget), ..Outlook::default() };
+    let line = |name: &str, formula, bytes, disk_bytes, build_bytes| Line {
+        name: name.to_owned(),
+        formula,
+        bytes,
+        disk_bytes,
+        build_bytes,
+    };
+    for (at, (shape, one)) in shapes.iter().zip(expected).enumerate() {
+        let first = all.lines.len();
+        for (structure, formula) in STRUCTURES {
+            let resident = |taken: &[Vec<Part>]| shape.resident(structure, taken);
+            let (bytes, build_bytes) = (resident(&settled[at].parts), resident(&building[at].parts));
+            let name = format!("{}/{structure}", one.name);
+            all.lines.push(line(&name, formula, bytes, shape.on_disk(structure), build_bytes));
+        }
+        let payload = line(&format!("{}/payload", one.name), "points x (payload + 8)", 0, shape.payload, 0);
+        all.lines.extend([
+            payload,
+            line(&format!("{}/tables", one.name), TABLES, shape.tables, shape.checksums, shape.tables),
+        ]);
+        all.of_collection.push((first..all.lines.len()).collect());
+        for (vector, resident) in shape.vectors.iter().zip(&settled[at].parts) {
+            let (lists, resident) = (vector.lists, resident.clone());
+            all.searched.push(Searched { collection: at, vector: vector.name.clone(), lists, resident });
+        }
+    }
+    let log_disk = limits.log_bytes.min(expected.iter().map(Expected::log_bytes).sum()) / LOG_KEPT;
+    all.lines.extend([
+        line("base", "code x 0.6 + threads x (stack + kernel) + allocator + libraries", beside.used, 0, beside.used),
+        line("log", "commit buffer + reads of payloads", LOG_BYTES, log_disk, LOG_BYTES),
+        line("queries", "scratches + results", QUERIES_BYTES, 0, QUERIES_BYTES),
+        line("growing", "new points, at most an eighth of the budget", 0, 0, new_points),
+        line("seal", "buffers and index build of one seal", 0, 0, limits.seal_work),
+        line("merge", "buffers and index build of one merge", 0, 0, limits.merge_work),
+    ]);
+    let free = budget.saturating_sub(held + settled.iter().map(|taken| taken.bytes).sum::<u64>());
+    let paged = shapes.iter().map(Shape::bytes).sum::<u64>() - settled.iter().map(|taken| taken.bytes).sum::<u64>();
+    all.cache_bytes = (free + ramekin_pages::RESERVE).min(paged);
+    Ok(all)
+}
+
+const TABLES: &str = "pages x 14 + points / 8 + 8 KiB";
+
+/// One vector of a collection.
+struct Planned {
+    name: String,
+    lists: usize,
+    parts: Vec<(Part, u64)>,
+    placement: Placement,
+}
+
+/// The sizes of one collection.
+struct Shape {
+    vectors: Vec<Planned>,
+    payload: u64,
+    /// Memory of its open file.
+    tables: u64,
+    checksums: u64,
+}
+
+impl Shape {
+    fn of(one: &Expected, limits: &Limits) -> Result<Self> {
+        let rows = one.points.min(u64::from(u32::MAX)) as usize;
+        let mut vectors = Vec::new();
+        for (name, vector) in one.config.vectors.iter().filter(|_| rows > 0) {
+            let (lists, parts) = expected_sections(vector.metric.metric(), vector.dim, rows, limits.merge_work)?;
+            vectors.push(Planned { name: name.clone(), lists, parts, placement: vector.placement });
+        }
+        let payload = if one.payload_bytes > 0 { one.points * (one.payload_bytes + 8) } else { 0 };
+        let parts = vectors.iter().flat_map(|vector| &vector.parts);
+        let bytes = payload + parts.map(|(_, bytes)| bytes).sum::<u64>();
+        let sections = SECTIONS * vectors.len().max(1);
+        let tables = PageFile::open_cost(bytes, sections, META_BYTES) + Bits::bytes(rows) + 4096;
+        Ok(Self { vectors, payload, tables, checksums: bytes.div_ceil(PAGE as u64) * 4 })
+    }
+
+    fn claim(&self) -> Claim {
+        let index = |vector: &Planned| IndexClaim {
+            parts: vector.parts.iter().map(|(part, bytes)| (*part, in_memory(*bytes))).collect(),
+            placement: vector.placement,
+        };
+        Claim { weight: 1, lookups: Vec::new(), indexes: self.vectors.iter().map(index).collect() }
+    }
+
+    /// Bytes of all its pages in memory.
+    fn bytes(&self) -> u64 {
+        let parts = self.vectors.iter().flat_map(|vector| &vector.parts);
+        parts.map(|(_, bytes)| in_memory(*bytes)).sum::<u64>() + self.payload
+    }
+
+    /// Bytes in memory of the parts of a structure that are taken.
+    fn resident(&self, structure: &str, taken: &[Vec<Part>]) -> u64 {
+        let held = self.vectors.iter().zip(taken);
+        let parts = held.flat_map(|(vector, taken)| vector.parts.iter().filter(|(part, _)| taken.contains(part)));
+        parts.filter(|(part, _)| structure_of(*part) == structure).map(|(_, bytes)| in_memory(*bytes)).sum()
+    }
+
+    fn on_disk(&self, structure: &str) -> u64 {
+        let parts = self.vectors.iter().flat_map(|vector| &vector.parts);
+        let parts = parts.filter(|(part, _)| structure_of(*part) == structure);
+        parts.map(|(_, bytes)| bytes.next_multiple_of(PAGE as u64)).sum()
+    }
+}
+
+/// What a section costs while it is resident.
+fn in_memory(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE as u64) * PAGE_COST
+}
+
+impl Expected {
+    fn growing_bytes(&self) -> u64 {
+        let vectors: u64 = self.config.vectors.values().map(|vector| vector.dim as u64 * 4 + 16).sum();
+        self.points * (112 + vectors)
+    }
+
+    fn log_bytes(&self) -> u64 {
+        self.growing_bytes() + self.points * self.payload_bytes
+    }
+}
