@@ -48,15 +48,7 @@ struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self {
-            at_rest: false,
-            working: 0,
-            since_ms: 0,
-            lay_ms: 0,
-            after_ms: 0,
-            resident: 0,
-            unplanned: false,
-        }
+        Self { at_rest: false, working: 0, since_ms: 0, lay_ms: 0, after_ms: 0, resident: 0, unplanned: false }
     }
 }
 
