@@ -5,7 +5,7 @@ use ramekin_base::Result;
 /// Rows of one batch at most.
 pub const BATCH_ROWS: usize = 4096;
 
-/// A stream of (row, vector) that can be read again from its start.
+/// A stream of (row, vector) that can be read again from its start. Values are such as the datatype of the index has.
 pub trait Source {
     /// How many vectors the stream holds.
     fn len(&self) -> usize;
