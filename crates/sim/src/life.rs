@@ -201,7 +201,7 @@ impl Life {
 }
 
 fn config() -> CollectionConfig {
-    let vector = VectorConfig { dim: DIM, metric: MetricName::Dot, echo: None };
+    let vector = VectorConfig { dim: DIM, metric: MetricName::Dot, datatype: Datatype::Float32, echo: None };
     CollectionConfig {
         vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
         full_scan_threshold_kib: 10_000,

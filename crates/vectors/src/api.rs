@@ -9,7 +9,7 @@
 
 use ramekin_base::PointId;
 use ramekin_memory::Reservation;
-use ramekin_vecmath::Metric;
+use ramekin_vecmath::{Datatype, Metric, normalise};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,8 +21,34 @@ pub const UNNAMED: &str = "";
 pub struct VectorConfig {
     pub dim: usize,
     pub metric: MetricName,
+    /// Collections of old do not say it.
+    #[serde(default)]
+    pub datatype: Datatype,
     /// What the client sent besides (`hnsw_config`, `quantization_config`, `on_disk`, ...): kept and echoed, as JSON text.
     pub echo: Option<String>,
+}
+
+impl VectorConfig {
+    /// Brings the values of a vector to what is kept, returned and scored: of length 1 for Cosine, then rounded to the
+    /// datatype. Bytes can hold no vector of length 1, so they stay as they came.
+    pub(crate) fn keep(&self, values: &mut [f32]) {
+        if self.metric == MetricName::Cosine && self.datatype != Datatype::Uint8 {
+            normalise(values);
+        }
+        self.datatype.round(values);
+    }
+
+    /// Brings kept values to what a search asks with.
+    pub(crate) fn ask(&self, values: &mut [f32]) {
+        if self.is_normalised_late() {
+            normalise(values);
+        }
+    }
+
+    /// Scores by kept values divide by their length.
+    pub(crate) fn is_normalised_late(&self) -> bool {
+        self.metric == MetricName::Cosine && self.datatype == Datatype::Uint8
+    }
 }
 
 /// A metric as it is written to disk.

@@ -46,4 +46,5 @@ mod writer;
 
 pub use api::*;
 pub use op::record_again;
+pub use ramekin_vecmath::Datatype;
 pub use store::{Done, Store, StoreOptions};

@@ -20,7 +20,6 @@ use ramekin_ann::{BuildOptions, Source, Work};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, PointId, Result};
 use ramekin_pages::{PageWriter, Priority};
-use ramekin_vecmath::Datatype;
 
 /// How much of each row a walk needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,15 +88,8 @@ pub(crate) fn write_segment(
             Some(source) if !source.is_empty() => {
                 let mut source = Ordinals::new(source, counted.points as usize, &work.account)?;
                 source.write_present(out, present_tag(at))?;
-                Some(ramekin_ann::build(
-                    &mut source,
-                    vector.metric.metric(),
-                    Datatype::Float32,
-                    out,
-                    index_tag(at),
-                    work,
-                    &options,
-                )?)
+                let (metric, datatype) = (vector.metric.metric(), vector.datatype);
+                Some(ramekin_ann::build(&mut source, metric, datatype, out, index_tag(at), work, &options)?)
             }
             _ => None,
         };

@@ -40,7 +40,7 @@ impl World {
             threads: false,
         })
         .unwrap();
-        let vector = VectorConfig { dim: DIM, metric: MetricName::Cosine, echo: None };
+        let vector = VectorConfig { dim: DIM, metric: MetricName::Cosine, datatype: Datatype::Float32, echo: None };
         let config = CollectionConfig {
             vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
             full_scan_threshold_kib: 100,
