@@ -107,14 +107,17 @@ fn half(value: f32) -> u16 {
     /// A float whose last bit is worth as much as that of a half below the normal range.
     const ALIGNED: u32 = (127 - 1) << 23;
     let magnitude = value.to_bits() & 0x7FFF_FFFF;
-    let half = match magnitude {
+    let half = if magnitude < NORMAL {
         // The addition rounds as the processor does: to the nearest, ties to even.
-        ..NORMAL => (f32::from_bits(magnitude) + f32::from_bits(ALIGNED)).to_bits() - ALIGNED,
+        (f32::from_bits(magnitude) + f32::from_bits(ALIGNED)).to_bits() - ALIGNED
+    } else if magnitude < TOO_LARGE {
         // A little less than half of the last place, and the missing bit only where the place is odd. What is carried
         // out of the largest half is infinite.
-        ..TOO_LARGE => (magnitude - ((127 - 15) << 23) + 0xFFF + (magnitude >> 13 & 1)) >> 13,
-        ..=INFINITE => 0x7C00,
-        _ => 0x7E00,
+        (magnitude - ((127 - 15) << 23) + 0xFFF + (magnitude >> 13 & 1)) >> 13
+    } else if magnitude <= INFINITE {
+        0x7C00
+    } else {
+        0x7E00
     };
     half as u16 | (value.to_bits() >> 16 & 0x8000) as u16
 }
