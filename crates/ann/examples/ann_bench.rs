@@ -17,7 +17,7 @@ use ramekin_ann::{
 use ramekin_base::{Clock, Error, Result, Size, SystemClock};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::Pages;
-use ramekin_vecmath::Metric;
+use ramekin_vecmath::{Datatype, Metric};
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -199,7 +199,7 @@ fn run_build(
     };
     let mut out = pages.create(file, &account)?;
     let options = BuildOptions { recall, ..BuildOptions::default() };
-    let meta = build(&mut NpySource { npy: base, at: 0 }, metric, &mut out, 0, &work, &options)?;
+    let meta = build(&mut NpySource { npy: base, at: 0 }, metric, Datatype::Float32, &mut out, 0, &work, &options)?;
     out.finish(b"")?;
     let total = clock.now();
     let mut before = Duration::ZERO;

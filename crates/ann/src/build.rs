@@ -9,16 +9,17 @@
 //!   temporary files       ──► sections "codes*", "rows", "positions"; then "clusters", "centroids"
 //! ```
 //!
-//! At most on disk at a time, a vector of `d` dimensions: its record in a part (4d + 8) or its place in the section
-//! (4d and a page's rest), and its codes twice while one width moves (10d/8 + 16, and that width again).
+//! At most on disk at a time, a vector of `d` dimensions of `b` bytes: its record in a part (bd + 8) or its place in the
+//! section (bd and a page's rest), and its codes twice while one width moves (10d/8 + 16, and that width again).
 
 use crate::buffer::Buffer;
 use crate::coarse::{self, Coarse};
 use crate::curve::Curve;
 use crate::encode::{Coded, Coder, Coding};
 use crate::layout::{Grid, List, Packer, Part};
-use crate::meta::{IndexMeta, Shape, VERSION, metric_name};
-use crate::parts::{self, Load, Parts};
+use crate::meta::{IndexMeta, Shape, metric_name, version};
+use crate::originals::Originals;
+use crate::parts::{self, Load, LoadRoom, Parts};
 use crate::plan::Plan;
 use crate::sample;
 use crate::source::{Source, batch_rows};
@@ -28,13 +29,14 @@ use crate::trial::{Seeing, Trials};
 use crate::work::{BuildOptions, Phase, Work};
 use ramekin_base::{Error, Result, limits};
 use ramekin_pages::{PageWriter, Priority};
-use ramekin_vecmath::{Metric, Rotation, dot};
+use ramekin_vecmath::{Datatype, Metric, Rotation, dot};
 use zerocopy::IntoBytes;
 
 /// Builds an index into sections `base_tag ..` of a page file. The caller keeps the meta and finishes the file.
 pub fn build(
     source: &mut dyn Source,
     metric: Metric,
+    datatype: Datatype,
     out: &mut PageWriter,
     base_tag: u32,
     work: &Work<'_>,
@@ -47,9 +49,10 @@ pub fn build(
             limits::DIM_MAX
         )));
     }
-    let plan = Plan::make(count, dim, work, options)?;
+    let originals = Originals { metric, datatype, dim };
+    let plan = Plan::make(count, originals, work, options)?;
     let (trained, held, cut) = {
-        let _batch = work.account.try_reserve((batch_rows(dim) * (4 * dim + 16)) as u64)?;
+        let _batch = work.account.try_reserve((batch_rows(dim) * (4 * dim + 16) + originals.beside()) as u64)?;
         let (mut rows, mut vectors) = (Vec::new(), Vec::new());
         let (sample, held) = sample::draw(source, &plan, work, &mut rows, &mut vectors)?;
         let trained = train::train(&sample, &plan, work)?;
@@ -69,7 +72,7 @@ pub fn build(
     let rotation = (metric != Metric::Manhattan).then(|| Rotation::new(dim, work.seed));
     let coding = Coding { metric, dim, rotation: rotation.as_ref() };
     let blocks = lists.last().map_or(0, |list| list.block + list.count.div_ceil(ramekin_vecmath::BLOCK as u32));
-    let shape = Shape::new(metric, dim, count, lists.len(), blocks as usize);
+    let shape = Shape::new(originals, count, lists.len(), blocks as usize);
     let mut writing = Writing { out, base_tag, shape, work, plan: &plan };
     let (spools, curve) = writing.encode(cut, &mut lists, &clusters, coding, coarse, held)?;
     // What the loads were coded in is free now, and the kernel should know.
@@ -79,9 +82,10 @@ pub fn build(
     writing.whole(Part::Centroids, Priority::Centroids, &centroids)?;
     work.step(Phase::Gather, count, count)?;
     Ok(IndexMeta {
-        version: VERSION,
+        version: version(datatype),
         metric: metric_name(metric).to_owned(),
         dim,
+        datatype,
         rows: count as u32,
         lists: lists.len() as u32,
         blocks,
@@ -145,8 +149,7 @@ impl Writing<'_, '_> {
         let mut trials = Trials::new(held, coding, &coarse, lists.len(), &work.account)?;
         let mut spools = self.spools()?;
         let rows_most = plan.load_rows.min(plan.count);
-        let mut vectors = Buffer::<f32>::new(&work.account, rows_most * dim)?;
-        let mut rows = Buffer::<u32>::new(&work.account, rows_most)?;
+        let mut room = LoadRoom::new(rows_most, plan, &work.account)?;
         let threads = work.threads.max(1);
         let coders = Coder::bytes(dim, rows_most.div_ceil(threads)) * threads + Plan::code_bytes(dim) * rows_most;
         let _coders_room = work.account.try_reserve(coders as u64)?;
@@ -157,10 +160,10 @@ impl Writing<'_, '_> {
         for part in 0..parts.len() {
             for load in parts.loads(part, lists, clusters, plan) {
                 let count = load.positions.len();
-                let (rows, vectors) = (&mut rows[..count], &mut vectors[..count * dim]);
-                parts.read(&load, lists, clusters, plan, work, rows, vectors)?;
+                parts.read(&load, lists, clusters, plan, work, &mut room)?;
+                let (rows, vectors) = (&room.rows[..count], &room.vectors[..count * dim]);
                 encode_load(&load, lists, vectors, dim, coarse, &mut coders);
-                self.records(self.shape.vectors, load.positions.start, vectors.as_bytes())?;
+                self.records(self.shape.vectors, load.positions.start, room.records(count, plan))?;
                 spools.rows.append(rows.as_bytes())?;
                 for (_, coded) in &coders {
                     spools.narrow.append(&coded.narrow)?;

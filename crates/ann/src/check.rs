@@ -97,6 +97,7 @@ impl Index {
         let mut centroid = Vec::new();
         self.centroid(pages, 0, &mut centroid)?;
         while source.next(&mut rows, &mut vectors)? {
+            self.shape.originals.view(&mut vectors);
             for x in vectors.chunks_exact(self.shape.dim) {
                 while position >= lists[at].positions().end {
                     at += 1;
@@ -122,6 +123,7 @@ impl Index {
         let (mut position, mut at, mut missed) = (0u32, 0, 0);
         let params = SearchParams { recall: Some(0.99), ..SearchParams::default() };
         while source.next(&mut rows, &mut vectors)? && at < lists.len() {
+            self.shape.originals.view(&mut vectors);
             for (row, x) in rows.iter().zip(vectors.chunks_exact(self.shape.dim)) {
                 if lists.get(at).is_some_and(|list| list.start == position) {
                     at += 1;

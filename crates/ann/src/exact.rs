@@ -2,12 +2,13 @@
 //!
 //! Resident vectors are scored where they lie; others stream past the cache, so that a scan pushes nothing out of it.
 
-use crate::index::{FETCH_BYTES, Index, floats};
+use crate::index::{FETCH_BYTES, Index};
+use crate::originals::Originals;
 use crate::scratch::{Candidate, Scratch};
 use crate::search::{Hit, SearchParams};
 use ramekin_base::Result;
 use ramekin_pages::Pages;
-use ramekin_vecmath::score_block;
+use zerocopy::IntoBytes;
 
 /// Vectors scored at a time.
 const BLOCK: usize = 64;
@@ -26,29 +27,33 @@ pub(crate) fn search(
     let (shape, grid) = (&index.shape, &index.shape.vectors);
     scratch.fit(shape.dim, 0, 0, k.min(shape.rows))?;
     scratch.exact.begin(k.min(shape.rows));
+    let most = shape.originals.together().min(BLOCK);
     let mut scan = Exact { index, query, params, threshold, scratch };
     if let Some(vectors) = index.vectors.resident() {
         let mut position = 0;
         while (position as usize) < shape.rows {
-            let run = grid.run(position).min(shape.rows - position as usize).min(BLOCK);
+            let run = grid.run(position).min(shape.rows - position as usize).min(most);
             let at = grid.at(position);
-            scan.block(pages, position, floats(&vectors[at..at + run * grid.record])?)?;
+            scan.block(pages, position, &vectors[at..at + run * grid.record])?;
             position += run as u32;
         }
     } else {
         let mut stream = index.vectors.stream(&scan.scratch.account, FETCH_BYTES / 2)?;
-        let mut block = vec![0f32; BLOCK.min(grid.run(0)) * shape.dim];
+        // Floats, so that they lie where floats may.
+        let mut block = std::mem::take(&mut scan.scratch.streamed);
+        block.resize(Originals::room(shape.dim), 0.0);
         let mut position = 0;
         while (position as usize) < shape.rows {
-            let run = grid.run(position).min(shape.rows - position as usize).min(BLOCK);
-            let values = &mut block[..run * shape.dim];
-            stream.read_exact(zerocopy::IntoBytes::as_mut_bytes(values))?;
-            scan.block(pages, position, values)?;
+            let run = grid.run(position).min(shape.rows - position as usize).min(most);
+            let records = &mut block.as_mut_bytes()[..run * grid.record];
+            stream.read_exact(records)?;
+            scan.block(pages, position, records)?;
             position += run as u32;
             if (position as usize) < shape.rows {
                 stream.skip(grid.gap(position - 1) as u64)?;
             }
         }
+        scan.scratch.streamed = block;
     }
     let mut chosen = std::mem::take(&mut scratch.chosen);
     scratch.exact.drain(&mut chosen);
@@ -69,11 +74,12 @@ struct Exact<'a, 'b> {
 
 impl Exact<'_, '_> {
     /// Scores vectors that lie one after another from `position` on; rows are looked up for those that pass.
-    fn block(&mut self, pages: &Pages, position: u32, vectors: &[f32]) -> Result<()> {
+    fn block(&mut self, pages: &Pages, position: u32, records: &[u8]) -> Result<()> {
         let index = self.index;
-        let count = vectors.len() / index.shape.dim;
+        let count = records.len() / index.shape.vectors.record;
         let mut scores = [0f32; BLOCK];
-        score_block(index.shape.metric, self.query, vectors, index.shape.dim, &mut scores[..count]);
+        let room = &mut self.scratch.unpacked;
+        index.shape.originals.scores(self.query, records, room, &mut scores[..count])?;
         let wanted =
             |score: f32, least: f32| score > least && self.threshold.is_none_or(|threshold| score >= threshold);
         if !scores[..count].iter().any(|score| wanted(*score, self.scratch.exact.least())) {

@@ -107,7 +107,7 @@ impl Index {
         sections
     }
 
-    /// Appends the original vectors of rows, in the order of `rows`.
+    /// Appends the values of the original vectors of rows, in the order of `rows`.
     pub fn vectors(&self, pages: &Pages, rows: &[u32], out: &mut Vec<f32>) -> Result<()> {
         for rows in rows.chunks(ROWS_AT_A_TIME) {
             if let Some(row) = rows.iter().find(|row| **row as usize >= self.shape.rows) {
@@ -135,7 +135,9 @@ impl Index {
                 }
                 let pinned = fetch.run()?;
                 for want in wants {
-                    out.extend_from_slice(floats(pinned.bytes(want))?);
+                    let from = out.len();
+                    out.resize(from + self.shape.dim, 0.0);
+                    self.shape.originals.unpack(pinned.bytes(want), &mut out[from..]);
                 }
             }
         }

@@ -6,7 +6,7 @@
 //!            +2 codes1      lists one after another, each in blocks of 32 codes with their factors
 //!            +3 codes3      one record a vector: packed code, two u16 factors
 //!            +4 codes6      the same, wider (Manhattan: codes8, and neither 1, 3 nor 6)
-//!            +5 vectors     one record a vector: the original f32
+//!            +5 vectors     one record a vector: the original values in its datatype
 //!            +6 rows        position -> row, packed
 //!            +7 positions   row -> position, packed
 //! ```

@@ -5,7 +5,7 @@
 //!                     ├─ assign ──► parts on disk, by cluster                parts, spool
 //!                     └─ encode ──► codes of 1, 3 and 6 bits, vectors        encode, trial (the recall curve)
 //!                            │
-//!                            ▼  sections of a page file                      layout, meta
+//!                            ▼  sections of a page file                      layout, meta, originals
 //!   Index ─► search ─┬─ coarse    which lists are near                       coarse
 //!                    ├─ scan      1-bit codes by their bound, then wider     scan
 //!                    └─ rescore   the best by their originals                rescore
@@ -27,6 +27,7 @@ mod exact;
 mod index;
 mod layout;
 mod meta;
+mod originals;
 mod parts;
 mod plan;
 mod rescore;

@@ -2,13 +2,19 @@
 
 use crate::curve::Curve;
 use crate::layout::{Grid, List, Packed, Part, TAGS};
+use crate::originals::Originals;
 use crate::{coarse, encode};
 use ramekin_base::{Error, Result, limits};
-use ramekin_vecmath::{BLOCK, Metric, Width, block_bytes, record_bytes};
+use ramekin_vecmath::{BLOCK, Datatype, Metric, Width, block_bytes, record_bytes};
 use serde::{Deserialize, Serialize};
 
-/// The layout that is written; the only one so far.
-pub(crate) const VERSION: u32 = 1;
+/// The newest layout. What was written before vectors had a datatype is of the first, and so is what has none to say.
+pub(crate) const VERSION: u32 = 2;
+
+/// The first layout that knows a datatype: programs that do not know it refuse the index instead of misreading it.
+pub(crate) fn version(datatype: Datatype) -> u32 {
+    if datatype == Datatype::Float32 { 1 } else { VERSION }
+}
 
 /// One index at rest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +22,9 @@ pub struct IndexMeta {
     pub version: u32,
     pub metric: String,
     pub dim: usize,
+    /// Of the original vectors; indexes of old do not say it.
+    #[serde(default)]
+    pub datatype: Datatype,
     /// Vectors, which are also the rows `0..rows` of the segment.
     pub rows: u32,
     pub lists: u32,
@@ -48,6 +57,7 @@ pub(crate) struct Shape {
     pub(crate) rows: usize,
     pub(crate) lists: usize,
     pub(crate) blocks: usize,
+    pub(crate) originals: Originals,
     pub(crate) vectors: Grid,
     /// Records of 3 bits, or of 8 for Manhattan.
     pub(crate) narrow: Grid,
@@ -56,7 +66,8 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    pub(crate) fn new(metric: Metric, dim: usize, rows: usize, lists: usize, blocks: usize) -> Self {
+    pub(crate) fn new(originals: Originals, rows: usize, lists: usize, blocks: usize) -> Self {
+        let Originals { metric, dim, .. } = originals;
         let narrow = if metric == Metric::Manhattan { dim } else { record_bytes(Width::THREE, dim) };
         Self {
             metric,
@@ -64,7 +75,8 @@ impl Shape {
             rows,
             lists,
             blocks,
-            vectors: Grid::new(dim * 4),
+            originals,
+            vectors: Grid::new(originals.record()),
             narrow: Grid::new(narrow),
             wide: Grid::new(record_bytes(Width::SIX, dim)),
             packed: Packed::for_count(rows),
@@ -120,7 +132,8 @@ impl IndexMeta {
                 format!("an index of {dim} dimensions, {rows} rows, {lists} lists and {blocks} blocks cannot be");
             return Err(Error::corrupt(text));
         }
-        Ok(Shape::new(metric, self.dim, self.rows as usize, self.lists as usize, self.blocks as usize))
+        let originals = Originals { metric, datatype: self.datatype, dim: self.dim };
+        Ok(Shape::new(originals, self.rows as usize, self.lists as usize, self.blocks as usize))
     }
 
     /// Bytes of each section, by the formula of its layout.

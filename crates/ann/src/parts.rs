@@ -2,7 +2,7 @@
 //! in loads that fit into memory.
 //!
 //! ```text
-//!   stream ──assign──► part 0: clusters 0..57     a record: row u32 | cluster u32 | vector
+//!   stream ──assign──► part 0: clusters 0..57     a record: row u32 | cluster u32 | record of the original
 //!                      part 1: clusters 57..109
 //!                      ...
 //!   part ──► load: lists 0..31, vectors in their final order ──► load: lists 31..57 ──► ...
@@ -16,11 +16,12 @@ use crate::layout::List;
 use crate::plan::Plan;
 use crate::sample::check_batch;
 use crate::source::Source;
-use crate::spool::Spool;
+use crate::spool::{Spool, SpoolReader};
 use crate::tiles::Tiles;
 use crate::train::Trained;
 use crate::work::{Phase, Work};
 use ramekin_base::{Error, Result};
+use ramekin_memory::Account;
 use ramekin_vecmath::{BLOCK, dot};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -85,20 +86,24 @@ pub(crate) fn cut(
     let mut lengths = 0f64;
     let tiles = Tiles::new(&trained.centroids, plan.tile, work.threads, &work.account)?;
     let (mut best, mut scores, mut seen) = (Vec::new(), Vec::new(), 0);
+    let (mut divided, mut record) = (Vec::new(), Vec::new());
     source.rewind()?;
     while source.next(rows, vectors)? {
         check_batch(rows, vectors, seen, plan)?;
+        plan.originals.view_for_now(vectors, &mut divided);
         best.resize(rows.len(), 0);
         scores.resize(rows.len(), 0.0);
         tiles.assign(vectors, &mut best, &mut scores);
-        for (((row, cluster), score), x) in rows.iter().zip(&best).zip(&scores).zip(vectors.chunks_exact(plan.dim)) {
+        let assigned = rows.iter().zip(&best).zip(&scores).zip(vectors.chunks_exact_mut(plan.dim));
+        for (at, (((row, cluster), score), x)) in assigned.enumerate() {
             let square = dot(x, x);
             lengths += f64::from(square);
             squares[*cluster as usize] += (square - 2.0 * score).max(0.0);
             let part = bounds.partition_point(|first| first <= cluster) - 1;
             let spool = &mut spools[part];
             spool.append([*row, *cluster].as_bytes())?;
-            spool.append(x.as_bytes())?;
+            plan.originals.values(x, &divided, at);
+            spool.append(plan.originals.pack(x, &mut record))?;
             counts[*cluster as usize] += 1;
         }
         seen += rows.len();
@@ -112,6 +117,47 @@ pub(crate) fn cut(
     }
     let length = (lengths / plan.count as f64).sqrt() as f32;
     Ok(Parts { spools, bounds, counts, squares, length })
+}
+
+/// Where the vectors of a load are put in order.
+pub(crate) struct LoadRoom {
+    pub(crate) rows: Buffer<u32>,
+    /// Their views.
+    pub(crate) vectors: Buffer<f32>,
+    /// Their records, where they are not the views themselves.
+    records: Buffer<u8>,
+}
+
+impl LoadRoom {
+    pub(crate) fn new(rows: usize, plan: &Plan, account: &Account) -> Result<Self> {
+        Ok(Self {
+            rows: Buffer::new(account, rows)?,
+            vectors: Buffer::new(account, rows * plan.dim)?,
+            records: Buffer::new(account, rows * plan.originals.beside())?,
+        })
+    }
+
+    /// Records of the first `count` vectors.
+    pub(crate) fn records(&self, count: usize, plan: &Plan) -> &[u8] {
+        match plan.originals.is_plain() {
+            true => self.vectors[..count * plan.dim].as_bytes(),
+            false => &self.records[..count * plan.originals.record()],
+        }
+    }
+
+    /// Reads the record and the view of the vector at `slot`.
+    fn read(&mut self, slot: usize, reader: &mut SpoolReader<'_>, plan: &Plan) -> Result<()> {
+        let vector = &mut self.vectors[slot * plan.dim..(slot + 1) * plan.dim];
+        if plan.originals.is_plain() {
+            return reader.read_exact(vector.as_mut_bytes());
+        }
+        let bytes = plan.originals.record();
+        let record = &mut self.records[slot * bytes..(slot + 1) * bytes];
+        reader.read_exact(record)?;
+        plan.originals.unpack(record, vector);
+        plan.originals.view(vector);
+        Ok(())
+    }
 }
 
 /// Some lists of one part, with their vectors in the order that they keep.
@@ -170,7 +216,6 @@ impl Parts {
     }
 
     /// Reads a load of the first part left: vectors and rows, each at its position.
-    #[allow(clippy::too_many_arguments, reason = "what is read, where it goes, and the means")]
     pub(crate) fn read(
         &self,
         load: &Load,
@@ -178,8 +223,7 @@ impl Parts {
         clusters: &[u32],
         plan: &Plan,
         work: &Work<'_>,
-        rows: &mut [u32],
-        vectors: &mut [f32],
+        room: &mut LoadRoom,
     ) -> Result<()> {
         let spool = self.spools.front().ok_or_else(|| Error::bug("no part is left to read"))?;
         let mut reader = spool.read(&work.account, plan.read_buffer)?;
@@ -191,7 +235,7 @@ impl Parts {
             let list = clusters.partition_point(|c| *c < cluster);
             next.push(i64::from(lists[list.min(lists.len() - 1)].start) - i64::from(load.positions.start));
         }
-        let (count, row_bytes) = ((load.positions.end - load.positions.start) as i64, plan.dim * 4);
+        let count = i64::from(load.positions.end - load.positions.start);
         let mut filled = 0;
         while reader.left() > 0 {
             let mut head = [0u32; HEAD / 4];
@@ -206,11 +250,11 @@ impl Parts {
             };
             if (0..count).contains(&slot) {
                 let slot = slot as usize;
-                rows[slot] = row;
-                reader.read_exact(vectors[slot * plan.dim..(slot + 1) * plan.dim].as_mut_bytes())?;
+                room.rows[slot] = row;
+                room.read(slot, &mut reader, plan)?;
                 filled += 1;
             } else {
-                reader.skip(row_bytes)?;
+                reader.skip(plan.originals.record())?;
             }
         }
         if filled != count {

@@ -13,11 +13,12 @@
 use crate::encode::Coder;
 use crate::layout::Part;
 use crate::meta::Shape;
+use crate::originals::Originals;
 use crate::source::batch_rows;
 use crate::trial::Trials;
 use crate::work::{BuildOptions, Work};
 use ramekin_base::{Error, Result, Size};
-use ramekin_vecmath::{BLOCK, Metric};
+use ramekin_vecmath::{BLOCK, Datatype, Metric};
 
 /// Without a limit of its own an account is taken to have this many bytes.
 const LIMIT_WITHOUT: u64 = 512 << 20;
@@ -33,6 +34,7 @@ const CLUSTERED_FROM: usize = 256;
 pub(crate) struct Plan {
     pub(crate) count: usize,
     pub(crate) dim: usize,
+    pub(crate) originals: Originals,
     pub(crate) clusters: usize,
     pub(crate) sample: usize,
     pub(crate) held_out: usize,
@@ -51,12 +53,12 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn make(count: usize, dim: usize, work: &Work<'_>, options: &BuildOptions) -> Result<Self> {
+    pub(crate) fn make(count: usize, originals: Originals, work: &Work<'_>, options: &BuildOptions) -> Result<Self> {
         let limit = match work.account.limit() {
             u64::MAX => LIMIT_WITHOUT,
             limit => limit.saturating_sub(work.account.used()) * options.percent.min(100) / 100,
         };
-        Self::of(count, dim, limit, options)
+        Self::of(count, originals, limit, options)
     }
 
     /// Bytes of one vector's codes of all widths, with their factors and its part of half-filled blocks.
@@ -64,7 +66,8 @@ impl Plan {
         (dim * 12).div_ceil(8) + 24
     }
 
-    pub(crate) fn of(count: usize, dim: usize, limit: u64, options: &BuildOptions) -> Result<Self> {
+    pub(crate) fn of(count: usize, originals: Originals, limit: u64, options: &BuildOptions) -> Result<Self> {
+        let dim = originals.dim;
         let row = 4 * dim as u64;
         let share = |parts: u64, of: u64| (limit * parts / of) as usize;
         // Not less than a few whole vectors in every place where one must fit.
@@ -88,13 +91,14 @@ impl Plan {
         // their ten nearest still tell recall to a per cent.
         let asked = (count / 128).clamp(64, 320);
         let held_out = (share(1, 8) / Trials::bytes_each(dim)).clamp(1, asked).min(count);
-        // A vector of a load with its row, its codes of all widths and their factors.
-        let load_row = 4 * dim + 4 + Self::code_bytes(dim) + Coder::bytes(0, 1) + dim.div_ceil(8);
+        // A vector of a load with its record, its row, its codes of all widths and their factors.
+        let load_row = 4 * dim + originals.beside() + 4 + Self::code_bytes(dim) + Coder::bytes(0, 1) + dim.div_ceil(8);
         let batch = batch_rows(dim) * (4 * dim + 16);
         let load = share(2, 5).max(4 * load_row);
         Ok(Self {
             count,
             dim,
+            originals,
             clusters,
             sample,
             held_out,
@@ -112,23 +116,35 @@ impl Plan {
 
 /// The sections that an index of so many vectors will have, built with so much memory, and how many lists: known before
 /// there is any vector, but for how evenly lists are filled.
-pub fn expected_sections(metric: Metric, dim: usize, rows: usize, memory: u64) -> Result<(usize, Vec<(Part, u64)>)> {
-    let lists = Plan::of(rows, dim, memory, &BuildOptions::default())?.clusters.max(1);
+pub fn expected_sections(
+    metric: Metric,
+    dim: usize,
+    datatype: Datatype,
+    rows: usize,
+    memory: u64,
+) -> Result<(usize, Vec<(Part, u64)>)> {
+    let originals = Originals { metric, datatype, dim };
+    let lists = Plan::of(rows, originals, memory, &BuildOptions::default())?.clusters.max(1);
     // The last block of a list is half full.
     let blocks = rows.div_ceil(BLOCK) + lists / 2;
-    Ok((lists, Shape::new(metric, dim, rows.max(1), lists, blocks).parts()))
+    Ok((lists, Shape::new(originals, rows.max(1), lists, blocks).parts()))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ramekin_vecmath::{Datatype, Metric};
+
+    fn of_dim(dim: usize) -> Originals {
+        Originals { metric: Metric::Dot, datatype: Datatype::Float16, dim }
+    }
 
     #[test]
     fn a_million_by_a_hundred_fits_24_mib() {
-        let plan = Plan::of(1_000_000, 100, 24 << 20, &BuildOptions::default()).unwrap();
+        let plan = Plan::of(1_000_000, of_dim(100), 24 << 20, &BuildOptions::default()).unwrap();
         assert_eq!(plan.clusters, 4000);
         assert!(plan.sample >= 100_000 && plan.load_rows > 10_000 && plan.tile == 4000, "{plan:?}");
-        let more = Plan::of(1_000_000, 100, 256 << 20, &BuildOptions::default()).unwrap();
+        let more = Plan::of(1_000_000, of_dim(100), 256 << 20, &BuildOptions::default()).unwrap();
         assert_eq!(more.sample, 256_000);
     }
 
@@ -137,7 +153,7 @@ mod tests {
         for dim in [1, 2, 100, 1536, 65_536] {
             for count in [1, 2, 255, 256, 10_000, 1_000_000, 100_000_000] {
                 for limit in [1u64 << 10, 1 << 20, 24 << 20, 1 << 30] {
-                    match Plan::of(count, dim, limit, &BuildOptions::default()) {
+                    match Plan::of(count, of_dim(dim), limit, &BuildOptions::default()) {
                         Ok(plan) => {
                             assert!(plan.clusters >= 1 && plan.sample >= 1 && plan.load_rows >= 1, "{plan:?}");
                             assert!(plan.held_out <= count && plan.tile >= 32);

@@ -7,14 +7,13 @@
 //! Where only one-bit codes decided, there are many candidates: a first round reads those that are likely, and a second
 //! one only those whose error still lets them pass the k-th best.
 
-use crate::index::{FETCH_BYTES, floats};
+use crate::index::FETCH_BYTES;
 use crate::scan::prefetch;
 use crate::scratch::{Candidate, Scratch};
 use crate::search::{Asked, Hit, Scanned};
 use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
 use ramekin_pages::{Fetch, Want};
-use ramekin_vecmath::score;
 
 /// Originals that are asked for ahead of the one that is scored.
 const AHEAD: usize = 4;
@@ -151,11 +150,12 @@ impl Asked<'_> {
         let (mut wants, mut unread, mut bytes) = (Vec::new(), Vec::new(), 0);
         for (at, candidate) in candidates.iter().enumerate() {
             let Scanned { index, vectors, .. } = self.of(candidate);
-            let (grid, metric) = (&index.shape.vectors, index.shape.metric);
+            let grid = &index.shape.vectors;
             let from = grid.at(candidate.position);
             candidates.get(at + AHEAD).into_iter().for_each(ask);
             if let Some(vectors) = vectors {
-                let estimate = score(metric, self.query, floats(&vectors[from..from + grid.record])?);
+                let record = &vectors[from..from + grid.record];
+                let estimate = index.shape.originals.score(self.query, record, &mut scratch.unpacked)?;
                 scratch.exact.push(Candidate { estimate, ..*candidate });
                 continue;
             }
@@ -184,8 +184,8 @@ impl Asked<'_> {
         scratch.profile.pages += fetch.pages() as u64;
         let pinned = fetch.run()?;
         for (candidate, want) in wants.drain(..) {
-            let metric = self.of(&candidate).index.shape.metric;
-            let estimate = score(metric, self.query, floats(pinned.bytes(want))?);
+            let originals = self.of(&candidate).index.shape.originals;
+            let estimate = originals.score(self.query, pinned.bytes(want), &mut scratch.unpacked)?;
             scratch.exact.push(Candidate { estimate, ..candidate });
         }
         Ok(())

@@ -47,6 +47,7 @@ pub(crate) fn draw(
     source.rewind()?;
     while source.next(rows, vectors)? {
         check_batch(rows, vectors, seen, plan)?;
+        plan.originals.view(vectors);
         let sample = match &mut sample {
             Some(sample) => sample,
             none => none.insert(Compact::new(&work.account, scales(vectors, dim), plan.sample)?),

@@ -1,11 +1,12 @@
 //! The room in which a search works; kept from one search to the next, so that a search allocates nothing.
 //!
 //! ```text
-//!   bytes = 12 dim + 5.25 dim (query in all its forms) + 8 lists (scores, order)
+//!   bytes = 12 dim + 5.25 dim (query in all its forms) + 8 max(dim, 1024) (originals) + 8 lists (scores, order)
 //!         + 100 (probes + 1) + 24 (candidates + 4096)
 //! ```
 
 use crate::layout::List;
+use crate::originals::Originals;
 use crate::search::Profile;
 use ramekin_base::Result;
 use ramekin_memory::{Account, Reservation};
@@ -165,6 +166,9 @@ pub struct Scratch {
     pub(crate) alongs: Vec<f32>,
     pub(crate) near: Vec<u32>,
     pub(crate) rotated: Vec<f32>,
+    /// Values of originals that are packed, and bytes of originals that stream by.
+    pub(crate) unpacked: Vec<f32>,
+    pub(crate) streamed: Vec<f32>,
     pub(crate) codes: Option<QueryCodes>,
     pub(crate) survivors: Survivors,
     pub(crate) slots: Vec<Slot>,
@@ -198,6 +202,8 @@ impl Scratch {
             alongs: Vec::new(),
             near: Vec::new(),
             rotated: Vec::new(),
+            unpacked: Vec::new(),
+            streamed: Vec::new(),
             codes: None,
             survivors: Survivors::default(),
             slots: Vec::new(),
@@ -215,9 +221,10 @@ impl Scratch {
     /// Bytes of a scratch for searches of an index of this shape that scan `probes` lists for `candidates`.
     pub fn bytes(dim: usize, lists: usize, probes: usize, candidates: usize) -> u64 {
         let query = 2 * 4 * dim + dim + 4 + QueryCodes::bytes(dim);
+        let originals = 2 * 4 * Originals::room(dim);
         let coarse = lists * 12;
         let scan = (probes + 1) * size_of::<Slot>() + SCAN_AT_A_TIME * (20 + 2 * size_of::<Candidate>());
-        (query + coarse + scan + 4 * candidates * size_of::<Candidate>()) as u64
+        (query + originals + coarse + scan + 4 * candidates * size_of::<Candidate>()) as u64
     }
 
     /// Bytes that it has reserved: what the largest search needed so far.
@@ -230,6 +237,9 @@ impl Scratch {
         let bytes = Self::bytes(dim, lists, probes, candidates);
         if bytes > self.room.bytes() {
             self.room.resize(bytes)?;
+        }
+        if self.unpacked.len() < Originals::room(dim) {
+            self.unpacked.resize(Originals::room(dim), 0.0);
         }
         if self.codes.as_ref().is_none_or(|codes| codes.dim() != dim) {
             self.codes = Some(QueryCodes::new(dim));

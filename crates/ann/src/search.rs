@@ -157,7 +157,8 @@ pub(crate) struct Scanned<'a> {
 }
 
 impl<'a> Search<'a> {
-    /// A search for the `k` nearest vectors that score above `threshold`, if there is one.
+    /// A search for the `k` nearest vectors that score above `threshold`, if there is one. Under Cosine the query has
+    /// length 1.
     pub fn begin(
         pages: &'a Pages,
         query: &'a [f32],

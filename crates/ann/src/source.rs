@@ -5,7 +5,7 @@ use ramekin_base::Result;
 /// Rows of one batch at most.
 pub const BATCH_ROWS: usize = 4096;
 
-/// A stream of (row, vector) that can be read again from its start.
+/// A stream of (row, vector) that can be read again from its start. Values are such as the datatype of the index has.
 pub trait Source {
     /// How many vectors the stream holds.
     fn len(&self) -> usize;
@@ -24,9 +24,9 @@ pub trait Source {
     fn next(&mut self, rows: &mut Vec<u32>, vectors: &mut Vec<f32>) -> Result<bool>;
 }
 
-/// Rows of a batch of `dim`-dimensional vectors: at most 4096, and at most 2 MiB unless one vector is larger.
+/// Rows of a batch of `dim`-dimensional vectors: at most 4096, and at most 1 MiB unless one vector is larger.
 pub fn batch_rows(dim: usize) -> usize {
-    ((2 << 20) / (4 * dim.max(1))).clamp(1, BATCH_ROWS)
+    ((1 << 20) / (4 * dim.max(1))).clamp(1, BATCH_ROWS)
 }
 
 /// Vectors that lie in memory; row `i` is the `i`-th.

@@ -1,7 +1,9 @@
-//! An index read back as a source: (row, vector) in stored order, for the merge that replaces it.
+//! An index read back as a source: (row, values of its vector) in stored order, for the merge that replaces it.
 
+use crate::buffer::Buffer;
 use crate::index::Index;
 use crate::layout::{Grid, Packed};
+use crate::originals::Originals;
 use crate::source::{Source, batch_rows};
 use ramekin_base::{Error, Result};
 use ramekin_memory::Account;
@@ -22,8 +24,10 @@ pub struct IndexSource {
     grid: Grid,
     packed: Packed,
     count: usize,
-    dim: usize,
+    originals: Originals,
     streams: Option<(Stream, Stream)>,
+    /// Records that are packed, as they are read.
+    packed_records: Option<Buffer<u8>>,
     /// Rows from `unpacked_from` on.
     unpacked: Vec<u32>,
     unpacked_from: usize,
@@ -31,7 +35,8 @@ pub struct IndexSource {
 }
 
 impl Index {
-    /// Reads the whole index through buffers that `account` pays for: 272 KiB and the rows of a block.
+    /// Reads the whole index through buffers that `account` pays for: 272 KiB, a page or a record of packed values, and the
+    /// rows of a block.
     pub fn stream(&self, account: &Account) -> IndexSource {
         IndexSource {
             vectors: self.vectors.clone(),
@@ -40,8 +45,9 @@ impl Index {
             grid: self.shape.vectors,
             packed: self.shape.packed,
             count: self.shape.rows,
-            dim: self.shape.dim,
+            originals: self.shape.originals,
             streams: None,
+            packed_records: None,
             unpacked: Vec::new(),
             unpacked_from: 0,
             at: 0,
@@ -81,14 +87,17 @@ impl Source for IndexSource {
     }
 
     fn dim(&self) -> usize {
-        self.dim
+        self.originals.dim
     }
 
     fn rewind(&mut self) -> Result<()> {
         // The old buffers go before new ones are asked for.
-        self.streams = None;
+        (self.streams, self.packed_records) = (None, None);
         let vectors = self.vectors.stream(&self.account, VECTORS_BUFFER.max(self.grid.record))?;
         self.streams = Some((vectors, self.rows.stream(&self.account, ROWS_BUFFER)?));
+        if !self.originals.is_plain() {
+            self.packed_records = Some(Buffer::new(&self.account, self.grid.record * self.grid.run(0))?);
+        }
         self.unpacked.clear();
         (self.unpacked_from, self.at) = (0, 0);
         Ok(())
@@ -99,13 +108,22 @@ impl Source for IndexSource {
             self.rewind()?;
         }
         rows.clear();
-        let end = (self.at + batch_rows(self.dim)).min(self.count);
-        vectors.resize((end - self.at) * self.dim, 0.0);
+        let dim = self.originals.dim;
+        let end = (self.at + batch_rows(dim)).min(self.count);
+        vectors.resize((end - self.at) * dim, 0.0);
         let mut filled = 0;
         while self.at < end {
             let run = self.grid.run(self.at as u32).min(end - self.at);
             let Some((stream, _)) = &mut self.streams else { return Err(not_begun()) };
-            stream.read_exact(vectors[filled * self.dim..(filled + run) * self.dim].as_mut_bytes())?;
+            let values = &mut vectors[filled * dim..(filled + run) * dim];
+            match &mut self.packed_records {
+                Some(records) => {
+                    let records = &mut records[..run * self.grid.record];
+                    stream.read_exact(records)?;
+                    self.originals.unpack(records, values);
+                }
+                None => stream.read_exact(values.as_mut_bytes())?,
+            }
             let next = self.at + run;
             if next < self.count {
                 stream.skip(self.grid.gap(next as u32 - 1) as u64)?;

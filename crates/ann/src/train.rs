@@ -136,9 +136,11 @@ fn add(sum: &mut [f32], x: &[f32]) {
 mod tests {
     use super::*;
     use crate::compact::Scales;
+    use crate::originals::Originals;
     use crate::work::BuildOptions;
     use ramekin_base::SystemClock;
     use ramekin_memory::Budget;
+    use ramekin_vecmath::{Datatype, Metric};
     use std::sync::Arc;
 
     #[test]
@@ -164,7 +166,8 @@ mod tests {
             let point: Vec<f32> = heap.iter().map(|x| x + 0.1 * rng.normal()).collect();
             sample.push(&point);
         }
-        let plan = Plan::of(4000, dim, 32 << 20, &BuildOptions::default()).unwrap();
+        let originals = Originals { metric: Metric::Euclid, datatype: Datatype::Float32, dim };
+        let plan = Plan::of(4000, originals, 32 << 20, &BuildOptions::default()).unwrap();
         let trained = train(&sample, &plan, &work).unwrap();
         assert!(trained.centroids.len() > 4 * heaps);
         let mut centroid = vec![0.0; dim];

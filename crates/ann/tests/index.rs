@@ -2,101 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end by a failure")]
 
+mod world;
+
 use ramekin_ann::{
-    BuildOptions, Hit, Index, IndexMeta, Part, Scratch, Search, SearchParams, SliceSource, Source, Work, batch_rows,
-    build,
+    BuildOptions, Index, IndexMeta, Part, Scratch, Search, SearchParams, SliceSource, Source, Work, batch_rows, build,
 };
-use ramekin_base::{Kind, ManualClock, Result, Rng};
-use ramekin_disk::Disk;
-use ramekin_disk::sim::SimDisk;
-use ramekin_memory::{Account, Budget};
-use ramekin_pages::{PageFile, Pages};
-use ramekin_vecmath::{Metric, normalise, score};
+use ramekin_base::{Kind, ManualClock};
+use ramekin_vecmath::{Datatype, Metric, normalise, score};
 use std::path::Path;
 use std::sync::Arc;
-
-/// A disk, a cache, and what they are paid from.
-struct World {
-    account: Account,
-    disk: Arc<dyn Disk>,
-    pages: Pages,
-}
-
-impl World {
-    fn new() -> Self {
-        let budget = Budget::new(1 << 30);
-        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1, Default::default()));
-        disk.make_folder(Path::new("temp")).unwrap();
-        let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 4 << 30).unwrap();
-        Self { account: budget.root(), disk, pages }
-    }
-
-    fn build(
-        &self,
-        name: &str,
-        source: &mut dyn Source,
-        metric: Metric,
-        memory: u64,
-    ) -> Result<(Arc<PageFile>, IndexMeta)> {
-        let account = self.account.child("build", "").with_limit(memory);
-        let work = Work {
-            disk: self.disk.clone(),
-            temp: "temp".into(),
-            account: account.clone(),
-            clock: Arc::new(ManualClock::default()),
-            seed: 7,
-            threads: 2,
-            progress: &|_| {},
-            cancelled: &|| false,
-        };
-        let mut out = self.pages.create(Path::new(name), &self.account)?;
-        let meta = build(source, metric, &mut out, 32, &work, &BuildOptions::default())?;
-        out.finish(b"")?;
-        assert_eq!(account.used(), 0, "the build gives everything back");
-        assert!(self.disk.list(Path::new("temp"))?.is_empty(), "the build leaves no file behind");
-        Ok((self.pages.open(Path::new(name), &self.account)?, meta))
-    }
-
-    fn index(&self, vectors: &[f32], dim: usize, metric: Metric) -> Index {
-        let name = format!("{metric:?}-{dim}-{}.seg", vectors.len() / dim);
-        let (file, meta) = self.build(&name, &mut SliceSource::new(vectors, dim), metric, 16 << 20).unwrap();
-        let index = Index::open(&file, 32, &meta, &self.account).unwrap();
-        index.check(&self.pages, &self.account).unwrap();
-        index
-    }
-}
-
-/// Points around centres, as real data are; of length 1 for Cosine.
-fn clustered(count: usize, dim: usize, centres: usize, metric: Metric, seed: u64) -> Vec<f32> {
-    let mut rng = Rng::new(seed);
-    let heaps: Vec<f32> = (0..centres * dim).map(|_| rng.normal()).collect();
-    let mut vectors = Vec::with_capacity(count * dim);
-    for _ in 0..count {
-        let centre = rng.below(centres as u64) as usize;
-        let from = vectors.len();
-        vectors.extend(heaps[centre * dim..(centre + 1) * dim].iter().map(|x| x + 0.6 * rng.normal()));
-        if metric == Metric::Cosine {
-            normalise(&mut vectors[from..]);
-        }
-    }
-    vectors
-}
-
-/// The slow, obvious answer.
-fn oracle(vectors: &[f32], query: &[f32], metric: Metric, k: usize, filter: &dyn Fn(u32) -> bool) -> Vec<Hit> {
-    let rows = vectors.chunks_exact(query.len()).enumerate().filter(|(row, _)| filter(*row as u32));
-    let mut hits: Vec<Hit> =
-        rows.map(|(row, x)| Hit { index: 0, row: row as u32, score: score(metric, query, x) }).collect();
-    hits.sort_by(|a, b| b.score.total_cmp(&a.score).then(a.row.cmp(&b.row)));
-    hits.truncate(k);
-    hits
-}
-
-/// How many of the wanted were found; a hit as good as the last wanted counts as one.
-fn found(hits: &[Hit], wanted: &[Hit]) -> usize {
-    let least = wanted.last().map_or(f32::MIN, |hit| hit.score);
-    hits.iter().filter(|hit| hit.score >= least - 1e-6 * least.abs()).count().min(wanted.len())
-}
+use world::{World, clustered, found, oracle};
 
 fn recall(world: &World, index: &Index, vectors: &[f32], params: &SearchParams<'_>, k: usize, queries: &[f32]) -> f64 {
     let mut scratch = Scratch::new(&world.account).unwrap();
@@ -514,8 +429,8 @@ fn a_build_can_be_cancelled_at_every_step() {
             cancelled: &cancelled,
         };
         let mut out = world.pages.create(Path::new("cancelled.seg"), &world.account).unwrap();
-        let built =
-            build(&mut SliceSource::new(&vectors, dim), Metric::Euclid, &mut out, 0, &work, &BuildOptions::default());
+        let (mut source, options) = (SliceSource::new(&vectors, dim), BuildOptions::default());
+        let built = build(&mut source, Metric::Euclid, Datatype::Float32, &mut out, 0, &work, &options);
         drop(out);
         assert_eq!(account.used(), 0);
         assert!(world.disk.list(Path::new("temp")).unwrap().is_empty());

@@ -12,7 +12,7 @@ use crate::sections::{self, Section};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::vector::checked_name;
 use ramekin_base::{Error, Kind, Result, limits};
-use ramekin_vectors::{CollectionConfig, CollectionPatch, MetricName, Placement, UNNAMED, VectorConfig};
+use ramekin_vectors::{CollectionConfig, CollectionPatch, Datatype, MetricName, UNNAMED, VectorConfig};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -23,6 +23,8 @@ pub const OPTIMIZERS: &str = "optimizers_config";
 pub const WAL: &str = "wal_config";
 pub const QUANTIZATION: &str = "quantization_config";
 pub const METADATA: &str = "metadata";
+/// A field of a vector; it never changes.
+const DATATYPE: &str = "datatype";
 
 /// Largest `metadata` of a collection, bytes of JSON: it stays in memory.
 const METADATA_MAX: usize = 64 << 10;
@@ -164,8 +166,11 @@ fn vector(reader: &mut Reader<'_>) -> Decoded<VectorConfig> {
     })?;
     let dim = dim.ok_or_else(|| Flaw::malformed("missing field `size`"))?;
     let metric = metric.ok_or_else(|| Flaw::malformed("missing field `distance`"))?;
+    // It is kept to be echoed as it came too.
+    let named = |datatype: &Datatype| echo.get(DATATYPE).is_some_and(|said| said == datatype.name());
+    let datatype = Datatype::ALL.into_iter().find(named).unwrap_or_default();
     let echo = (!echo.is_empty()).then(|| sections::text(&echo));
-    Ok(VectorConfig { dim, metric, echo, placement: Placement::default() })
+    Ok(VectorConfig { datatype, echo, ..VectorConfig::new(dim, metric) })
 }
 
 /// Reads what may be said of a vector beside its size and distance.
@@ -251,6 +256,7 @@ fn vector_change(reader: &mut Reader<'_>) -> Decoded<(Section, Quantization)> {
             quantization = Some(sections::quantization_change(reader)?);
             Ok(())
         }
+        DATATYPE => reader.skip(),
         _ => vector_field(reader, key, &mut echo),
     })?;
     Ok((echo, quantization))
@@ -324,6 +330,16 @@ mod tests {
         let two = created(r#"{"vectors":{"size":{"size":4,"distance":"Dot"},"b":{"size":5,"distance":"Euclid"}}}"#);
         assert_eq!(two.vectors.keys().collect::<Vec<_>>(), ["b", "size"]);
         assert!(created("{}").vectors.is_empty());
+        let three = created(
+            r#"{"vectors":{"a":{"size":4,"distance":"Dot","datatype":"uint8"},"b":{"size":4,"distance":"Dot","datatype":null},
+                "c":{"size":4,"distance":"Cosine","datatype":"float16"}}}"#,
+        );
+        let datatypes: Vec<Datatype> = three.vectors.values().map(|vector| vector.datatype).collect();
+        assert_eq!(datatypes, [Datatype::Uint8, Datatype::Float32, Datatype::Float16]);
+        assert_eq!(three.vectors["a"].echo.as_deref(), Some(r#"{"datatype":"uint8"}"#));
+        let change = change(br#"{"vectors":{"a":{"datatype":"float32","on_disk":true}}}"#).unwrap();
+        let patch = change.against(&three).unwrap();
+        assert_eq!(patch.vector_echo["a"], r#"{"datatype":"uint8","on_disk":true}"#);
     }
 
     #[test]
@@ -367,7 +383,7 @@ mod tests {
             (r#"{"vectors":{"size":4,"distance":"Far"}}"#, Kind::Malformed, "vectors.distance: unknown variant"),
             (r#"{"vectors":{"size":4}}"#, Kind::Malformed, "vectors: missing field `distance`"),
             (r#"{"vectors":{"a":{"size":4}}}"#, Kind::Malformed, "vectors.a: missing field `distance`"),
-            (r#"{"vectors":{"size":4,"distance":"Dot","datatype":"uint8"}}"#, Kind::Unsupported, "vectors.datatype"),
+            (r#"{"vectors":{"size":4,"distance":"Dot","datatype":"turbo4"}}"#, Kind::Unsupported, "vectors.datatype"),
             (r#"{"sparse_vectors":{"s":{}}}"#, Kind::Unsupported, "sparse_vectors.s"),
             (r#"{"sharding_method":"custom"}"#, Kind::Unsupported, "sharding_method"),
             (r#"{"strict_mode_config":{"enabled":true}}"#, Kind::Unsupported, "strict_mode_config.enabled"),

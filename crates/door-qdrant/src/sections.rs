@@ -9,6 +9,7 @@
 //! echoed. The tables follow the specification of Qdrant's API.
 
 use crate::wire::json::{Decoded, Flaw, Reader};
+use ramekin_vectors::Datatype;
 use serde_json::{Map, Value};
 
 /// A section as it is kept: field to value.
@@ -115,11 +116,13 @@ pub const PARAMS: &[Field] = &[
     ("payload", Shape::Section(PAYLOAD), false),
 ];
 
+const DATATYPES: [&str; 3] = [Datatype::Float32.name(), Datatype::Float16.name(), Datatype::Uint8.name()];
+
 /// What may be said of one vector beside its size and distance.
 pub const VECTOR: &[Field] = &[
     ("on_disk", Bool, false),
     ("memory", Word(&["cold", "cached"]), false),
-    ("datatype", Word(&["float32"]), false),
+    ("datatype", Word(&DATATYPES), false),
     ("multivector_config", Unbuilt, false),
 ];
 
@@ -182,7 +185,7 @@ fn whole(reader: &mut Reader<'_>, least: u64) -> Decoded<u64> {
 }
 
 /// Words of Qdrant's API that are not built here, wherever they stand.
-const WORDS_NOT_BUILT: [&str; 5] = ["float16", "uint8", "turbo4", "custom", "max_sim"];
+const WORDS_NOT_BUILT: [&str; 3] = ["turbo4", "custom", "max_sim"];
 
 fn word(reader: &mut Reader<'_>, words: &[&'static str]) -> Decoded<&'static str> {
     let text = reader.string()?;
@@ -255,7 +258,8 @@ mod tests {
             (r#"{"m":-1}"#, HNSW, Kind::Malformed, "m: invalid value: integer `-1`"),
             (r#"{"memory":"hot"}"#, HNSW, Kind::Malformed, "memory: unknown variant `hot`"),
             (r#"{"deleted_threshold":1.5}"#, OPTIMIZERS, Kind::Invalid, "deleted_threshold: value 1.5 invalid"),
-            (r#"{"datatype":"float16"}"#, VECTOR, Kind::Unsupported, "datatype: `float16` is not built yet"),
+            (r#"{"datatype":"turbo4"}"#, VECTOR, Kind::Unsupported, "datatype: `turbo4` is not built yet"),
+            (r#"{"datatype":"float64"}"#, VECTOR, Kind::Malformed, "datatype: unknown variant `float64`"),
             (r#"{"multivector_config":{"comparator":"max_sim"}}"#, VECTOR, Kind::Unsupported, "multivector_config"),
             (r#"{"enabled":true}"#, STRICT_MODE, Kind::Unsupported, "enabled"),
             (r#"{"scalar":{}}"#, QUANTIZATION, Kind::Malformed, "scalar: missing field `type`"),

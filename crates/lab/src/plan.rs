@@ -85,16 +85,12 @@ impl Planner {
     pub fn new(disk: DiskRate, folder: &Path, expected: &[Expected], sample: Option<Sample>) -> Result<Self> {
         let mut trials: Vec<Option<Trial>> = expected.iter().map(|_| None).collect();
         if let Some(sample) = sample {
-            let fits =
-                |one: &Expected| one.config.vectors.values().position(|vector| vector.dim == sample.dim).is_some();
-            let at = expected.iter().position(fits).ok_or_else(|| {
+            let fitting = |one: &Expected| one.config.vectors.values().find(|vector| vector.dim == sample.dim).cloned();
+            let found = expected.iter().enumerate().find_map(|(at, one)| Some((at, fitting(one)?)));
+            let (at, vector) = found.ok_or_else(|| {
                 Error::invalid(format!("the sample has {} dimensions, which no planned vector has", sample.dim))
             })?;
-            let config = &expected[at].config;
-            let vector = config.vectors.values().find(|vector| vector.dim == sample.dim);
-            let metric = vector.map(|vector| vector.metric.metric());
-            let metric = metric.ok_or_else(|| Error::bug("a vector that was found is gone"))?;
-            trials[at] = Some(Trial::new(folder, sample, metric, config.recall)?);
+            trials[at] = Some(Trial::new(folder, sample, &vector, expected[at].config.recall)?);
         }
         Ok(Self { trials, disk })
     }
@@ -157,8 +153,7 @@ impl Planner {
     fn of_vector(&self, one: &Expected, outlook: &Outlook, searched: &Searched) -> Result<Figures> {
         let vector = &one.config.vectors[&searched.vector];
         let disk = self.disk.rates[2];
-        let measured =
-            self.trials[searched.collection].as_ref().filter(|trial| trial.metric() == vector.metric.metric());
+        let measured = self.trials[searched.collection].as_ref().filter(|trial| trial.is_of(vector));
         if let Some(trial) = measured {
             let measured = trial.predict(one.points, &searched.resident, outlook.cache_bytes)?;
             let rate = guess::rate(measured.cpu_s, vector.dim, measured.reads, disk).min(measured.rate);
@@ -169,7 +164,7 @@ impl Planner {
                 ..Figures::default()
             });
         }
-        let originals = one.points * vector.dim as u64 * 4;
+        let originals = one.points * (vector.dim * vector.datatype.bytes()) as u64;
         let shape = Shape {
             points: one.points,
             dim: vector.dim,

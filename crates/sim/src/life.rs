@@ -59,7 +59,7 @@ impl Life {
         };
         let store = Store::open(options)?;
         if store.collections().is_empty() {
-            match store.create_collection(NAME, config()) {
+            match store.create_collection(NAME, config(plan.datatype)) {
                 Err(error) if error.kind() != Kind::Exists => return Err(error),
                 _ => {}
             }
@@ -107,7 +107,7 @@ impl Life {
                 self.store.turn();
                 Ok(())
             }
-            13..=15 => self.search(rng, model),
+            13..=15 => self.search(rng, plan, model),
             16 | 17 => self.get(rng, plan, model),
             _ => self.scroll(rng, plan, model),
         }
@@ -144,8 +144,8 @@ impl Life {
         Ok(())
     }
 
-    fn search(&self, rng: &mut Rng, model: &Model) -> Result<(), End> {
-        let vector: Vec<f32> = (0..DIM).map(|_| rng.normal()).collect();
+    fn search(&self, rng: &mut Rng, plan: &Plan, model: &Model) -> Result<(), End> {
+        let vector = vector(rng, plan);
         let product = |held: &Point| held.vector.iter().zip(&vector).map(|(a, b)| a * b).sum::<f32>();
         let mut wanted: Vec<f32> = model.live.values().map(product).collect();
         wanted.sort_by(|a, b| b.total_cmp(a));
@@ -200,8 +200,8 @@ impl Life {
     }
 }
 
-fn config() -> CollectionConfig {
-    let vector = VectorConfig { dim: DIM, metric: MetricName::Dot, echo: None, placement: Placement::default() };
+fn config(datatype: Datatype) -> CollectionConfig {
+    let vector = VectorConfig { datatype, ..VectorConfig::new(DIM, MetricName::Dot) };
     CollectionConfig {
         vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
         full_scan_threshold_kib: 10_000,
@@ -217,12 +217,23 @@ fn id(rng: &mut Rng, plan: &Plan) -> PointId {
     if number.is_multiple_of(3) { PointId::Uuid(ramekin_base::rng::mix(number).into()) } else { PointId::Num(number) }
 }
 
-fn batch(rng: &mut Rng, ids: Vec<PointId>, payloads: bool) -> Batch {
+/// Values that the datatype has: what is stored is what was sent.
+fn vector(rng: &mut Rng, plan: &Plan) -> Vec<f32> {
+    let value = |rng: &mut Rng| match plan.datatype {
+        Datatype::Uint8 => 60.0 + 40.0 * rng.normal(),
+        _ => rng.normal(),
+    };
+    let mut vector: Vec<f32> = (0..DIM).map(|_| value(rng)).collect();
+    plan.datatype.round(&mut vector);
+    vector
+}
+
+fn batch(rng: &mut Rng, plan: &Plan, ids: Vec<PointId>, payloads: bool) -> Batch {
     let mut batch = Batch::default();
     let mut column = Column { name: String::new(), dim: DIM, present: Vec::new(), data: Vec::new() };
     for (at, id) in ids.into_iter().enumerate() {
         column.present.push(at as u32);
-        column.data.extend((0..DIM).map(|_| rng.normal()));
+        column.data.extend(vector(rng, plan));
         batch.ids.push(id);
         if payloads {
             let text = if rng.chance(0.7) { format!("{{\"n\":{}}}", rng.below(1_000_000)) } else { String::new() };
@@ -242,13 +253,13 @@ fn ids(rng: &mut Rng, plan: &Plan, most: u64) -> Vec<PointId> {
 
 fn upsert(rng: &mut Rng, plan: &Plan) -> Write {
     let ids = ids(rng, plan, 40);
-    Write::Upsert(batch(rng, ids, true))
+    Write::Upsert(batch(rng, plan, ids, true))
 }
 
 fn change(rng: &mut Rng, plan: &Plan) -> Write {
     // Few points, so that a change is one record and happens whole or not at all.
     let ids = ids(rng, plan, 4);
-    Write::UpdateVectors(batch(rng, ids, false))
+    Write::UpdateVectors(batch(rng, plan, ids, false))
 }
 
 /// A change of payloads. It is one record too: short texts of a few dozen points.

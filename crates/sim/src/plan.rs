@@ -2,6 +2,7 @@
 
 use ramekin_base::Rng;
 use ramekin_disk::sim::{Faults, Trigger};
+use ramekin_vectors::Datatype;
 
 /// The kinds of trouble; every seed has the loss of unsynced writes besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +25,7 @@ pub struct Plan {
     pub ids: u64,
     pub budget: u64,
     pub block: usize,
+    pub datatype: Datatype,
 }
 
 impl Plan {
@@ -43,6 +45,7 @@ impl Plan {
             ids: 20 + rng.below(300),
             budget: (24 + rng.below(3) * 16) << 20,
             block: if rng.chance(0.5) { 512 } else { 4096 },
+            datatype: Datatype::ALL[rng.below(3) as usize],
         }
     }
 

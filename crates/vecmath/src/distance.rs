@@ -96,3 +96,14 @@ pub fn score_block(metric: Metric, q: &[f32], block: &[f32], dim: usize, out: &m
         Metric::Manhattan => out.iter_mut().for_each(|score| *score = -*score),
     }
 }
+
+/// Makes products of a query and the rows of `block` what they would be if each row had length 1; of a row without a
+/// length, the product is 0.
+pub fn divide_by_lengths(block: &[f32], dim: usize, products: &mut [f32]) {
+    for (x, product) in block.chunks_exact(dim).zip(products) {
+        let length = norm(x);
+        if length > 0.0 {
+            *product /= length;
+        }
+    }
+}

@@ -40,6 +40,9 @@ pub(crate) struct Kernels {
     pub dot_rows: Rows,
     pub l2_rows: Rows,
     pub l1_rows: Rows,
+    // Packed values, as many as the slice of floats has room for.
+    pub unpack_halves: unsafe fn(&[u8], &mut [f32]),
+    pub unpack_bytes: unsafe fn(&[u8], &mut [f32]),
     // Rows against panels.
     pub assign: unsafe fn(&Panels, rows: &[f32], best: &mut [u32], scores: &mut [f32]),
     pub scores: unsafe fn(&Panels, rows: &[f32], out: &mut [f32]),

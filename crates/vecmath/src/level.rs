@@ -8,7 +8,7 @@ use crate::kernels;
 pub enum Level {
     /// Plain Rust: what every other level is tested against.
     Plain = 1,
-    /// x86-64 with AVX2, FMA, BMI and POPCNT.
+    /// x86-64 with AVX2, FMA, F16C, BMI and POPCNT.
     Avx2 = 2,
     /// x86-64 with AVX-512 F, BW, DQ, VL and VNNI.
     Avx512 = 3,
@@ -48,6 +48,7 @@ pub fn detected() -> Level {
     {
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c")
             && is_x86_feature_detected!("bmi1")
             && is_x86_feature_detected!("bmi2")
             && is_x86_feature_detected!("popcnt");

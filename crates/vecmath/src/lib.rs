@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   distance   dot, l2, l1, score of a metric, blocks of rows      f32
+//!   datatype   f32, f16 or u8 a value: rounded, packed, unpacked
 //!   panels     many rows x many centroids, register-tiled          f32, packed [panel][dim][32]
 //!   rotation   orthogonal, from a seed                             dense, or signs + Hadamard
 //!   codes      residual -> b-bit code + factor (RaBitQ, extended)  widths 1 to 8, bit planes
@@ -24,6 +25,7 @@
 
 pub mod centroids;
 pub mod codes;
+pub mod datatype;
 pub mod distance;
 mod kernels;
 pub mod level;
@@ -35,7 +37,8 @@ pub mod select;
 
 pub use centroids::Centroids8;
 pub use codes::{Encoded, Encoder, Linear, Width, code_bytes, decode, dot_f32, record_bytes};
-pub use distance::{Metric, dot, l1, l2_squared, norm, normalise, sad, score, score_block};
+pub use datatype::Datatype;
+pub use distance::{Metric, divide_by_lengths, dot, l1, l2_squared, norm, normalise, sad, score, score_block};
 pub use level::{Level, detected, force_level, level};
 pub use panels::Panels;
 pub use query::QueryCodes;

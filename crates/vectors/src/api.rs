@@ -9,7 +9,7 @@
 
 use ramekin_base::PointId;
 use ramekin_memory::Reservation;
-use ramekin_vecmath::Metric;
+use ramekin_vecmath::{Datatype, Metric, normalise};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,6 +21,9 @@ pub const UNNAMED: &str = "";
 pub struct VectorConfig {
     pub dim: usize,
     pub metric: MetricName,
+    /// Collections of old do not say it.
+    #[serde(default)]
+    pub datatype: Datatype,
     /// What the client sent besides (`hnsw_config`, `quantization_config`, `on_disk`, ...): kept and echoed, as JSON text.
     pub echo: Option<String>,
     /// What of it says where the vector's parts should be.
@@ -48,6 +51,34 @@ pub struct Placement {
     pub codes: Wish,
     /// Bits a dimension that resident codes may take, by the kind of quantisation that was asked for; `None`: any.
     pub code_bits_max: Option<f32>,
+}
+
+impl VectorConfig {
+    /// Of f32, with nothing else said.
+    pub fn new(dim: usize, metric: MetricName) -> Self {
+        Self { dim, metric, datatype: Datatype::default(), echo: None, placement: Placement::default() }
+    }
+
+    /// Brings the values of a vector to what is kept, returned and scored: of length 1 for Cosine, then rounded to the
+    /// datatype. Bytes can hold no vector of length 1, so they stay as they came.
+    pub fn keep(&self, values: &mut [f32]) {
+        if self.metric == MetricName::Cosine && self.datatype != Datatype::Uint8 {
+            normalise(values);
+        }
+        self.datatype.round(values);
+    }
+
+    /// Brings kept values to what a search asks with.
+    pub fn ask(&self, values: &mut [f32]) {
+        if self.is_normalised_late() {
+            normalise(values);
+        }
+    }
+
+    /// Scores by kept values divide by their length.
+    pub(crate) fn is_normalised_late(&self) -> bool {
+        self.metric == MetricName::Cosine && self.datatype == Datatype::Uint8
+    }
 }
 
 /// A metric as it is written to disk.

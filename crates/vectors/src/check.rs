@@ -1,10 +1,9 @@
 //! What is allowed: names, configurations, and writes, checked before they reach the log.
 
-use crate::api::{Batch, CollectionConfig, CollectionPatch, MetricName, Parts, VectorParts, Write};
+use crate::api::{Batch, CollectionConfig, CollectionPatch, Parts, VectorConfig, VectorParts, Write};
 use crate::search::check_dim;
 use ramekin_base::limits::{DIM_MAX, NAME_MAX, POINTS_PER_REQUEST_MAX, VECTOR_NAMES_MAX};
 use ramekin_base::{Error, Result};
-use ramekin_vecmath::normalise;
 
 /// A collection's or alias's name.
 pub(crate) fn name(what: &str, name: &str) -> Result<()> {
@@ -54,7 +53,7 @@ fn known(names: &[String], config: &CollectionConfig) -> Result<()> {
     }
 }
 
-/// Checks a write against its collection, and normalises cosine vectors. A payload may have `payload_max` bytes.
+/// Checks a write against its collection, and brings vectors to what is kept of them. A payload may have `payload_max` bytes.
 pub(crate) fn write(write: &mut Write, config: &CollectionConfig, payload_max: usize) -> Result<()> {
     match write {
         Write::Upsert(batch) | Write::UpdateVectors(batch) => self::batch(batch, config, payload_max),
@@ -94,11 +93,19 @@ fn batch(batch: &mut Batch, config: &CollectionConfig, payload_max: usize) -> Re
         if column.data.iter().any(|value| !value.is_finite()) {
             return Err(Error::malformed("a vector holds a value that is not a finite number"));
         }
-        if known.metric == MetricName::Cosine {
-            column.data.chunks_exact_mut(column.dim).for_each(|vector| _ = normalise(vector));
-        }
+        column.data.chunks_exact_mut(column.dim).for_each(|vector| known.keep(vector));
+        in_range(&column.data, known)?;
     }
     Ok(())
+}
+
+/// Kept values of finite ones: a datatype may be too small for them.
+pub(crate) fn in_range(kept: &[f32], config: &VectorConfig) -> Result<()> {
+    if kept.iter().all(|value| value.is_finite()) {
+        return Ok(());
+    }
+    let name = config.datatype.name();
+    Err(Error::malformed(format!("a vector holds a value that is too large for {name}; scale it, or use float32")))
 }
 
 impl CollectionPatch {

@@ -5,12 +5,12 @@
 //!   ids      7    9    7    4             a later slot of the same id kills the earlier one
 //!   dead     x    .    .    .
 //!   payload  (log position, offset, length): the text stays in the log
-//!   column   chunks of 32 vectors | slot of each vector | vector of each slot
+//!   column   chunks of 32 vectors, f32 of any datatype | slot of each vector | vector of each slot
 //! ```
 //!
 //! Every byte is reserved before it is used; the formula is [`Growing::bytes_for`].
 
-use crate::api::{Batch, CollectionConfig};
+use crate::api::{Batch, CollectionConfig, VectorConfig};
 use crate::bits::newly_set;
 use crate::changes::PATCH_BYTES;
 use crate::top::Top;
@@ -19,7 +19,7 @@ use parking_lot::{RwLock, RwLockReadGuard};
 use ramekin_base::{PointId, Result};
 use ramekin_log::Position;
 use ramekin_memory::{Account, Reservation, allocator_purge};
-use ramekin_vecmath::{Metric, score_block};
+use ramekin_vecmath::{Metric, divide_by_lengths, score_block};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -73,6 +73,8 @@ pub(crate) struct Inner {
 
 pub(crate) struct ColumnData {
     pub(crate) dim: usize,
+    /// Its vectors are brought to length 1 only where they are scored.
+    is_normalised_late: bool,
     chunks: Vec<Box<[f32]>>,
     slot_of: Vec<u32>,
     vector_of: Vec<u32>,
@@ -111,8 +113,14 @@ impl ColumnData {
 
 impl Growing {
     pub(crate) fn new(number: u64, config: &CollectionConfig, account: &Account) -> Result<Self> {
-        let column = |dim| ColumnData { dim, chunks: Vec::new(), slot_of: Vec::new(), vector_of: Vec::new() };
-        let columns = config.vectors.iter().map(|(name, vector)| (name.clone(), column(vector.dim))).collect();
+        let column = |vector: &VectorConfig| ColumnData {
+            dim: vector.dim,
+            is_normalised_late: vector.is_normalised_late(),
+            chunks: Vec::new(),
+            slot_of: Vec::new(),
+            vector_of: Vec::new(),
+        };
+        let columns = config.vectors.iter().map(|(name, vector)| (name.clone(), column(vector))).collect();
         let inner = Inner {
             ids: Vec::new(),
             table: HashTable::new(),
@@ -328,7 +336,11 @@ impl Inner {
         for (index, chunk) in column.chunks.iter().enumerate() {
             let slots = &column.slot_of[index * CHUNK..(index * CHUNK + CHUNK).min(column.slot_of.len())];
             let scores = &mut scores[..slots.len()];
-            score_block(metric, query, &chunk[..slots.len() * column.dim], column.dim, scores);
+            let vectors = &chunk[..slots.len() * column.dim];
+            score_block(metric, query, vectors, column.dim, scores);
+            if column.is_normalised_late {
+                divide_by_lengths(vectors, column.dim, scores);
+            }
             for (slot, score) in slots.iter().zip(scores.iter()) {
                 if top.accepts(*score) && !self.is_dead(*slot) {
                     top.offer(*score, self.ids[*slot as usize]);

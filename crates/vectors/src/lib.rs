@@ -50,4 +50,5 @@ mod writer;
 pub use api::*;
 pub use op::record_again;
 pub use plan::{Beside, Expected, Line, Outlook, Searched, outlook};
+pub use ramekin_vecmath::Datatype;
 pub use store::{Done, Store, StoreOptions};

@@ -176,7 +176,8 @@ impl Shape {
         let rows = one.points.min(u64::from(u32::MAX)) as usize;
         let mut vectors = Vec::new();
         for (name, vector) in one.config.vectors.iter().filter(|_| rows > 0) {
-            let (lists, parts) = expected_sections(vector.metric.metric(), vector.dim, rows, limits.merge_work)?;
+            let (lists, parts) =
+                expected_sections(vector.metric.metric(), vector.dim, vector.datatype, rows, limits.merge_work)?;
             vectors.push(Planned { name: name.clone(), lists, parts, placement: vector.placement });
         }
         let payload = if one.payload_bytes > 0 { one.points * (one.payload_bytes + 8) } else { 0 };

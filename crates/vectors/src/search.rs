@@ -7,9 +7,10 @@
 //! ```
 
 use crate::api::{
-    CollectionConfig, Held, MetricName, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target,
-    VectorConfig, VectorParts,
+    CollectionConfig, Held, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
+    VectorParts,
 };
+use crate::check;
 use crate::collection::{Collection, View};
 use crate::growing::Growing;
 use crate::read::{self, Fetcher, Place};
@@ -21,7 +22,7 @@ use ramekin_base::limits::{PAGE, RESULTS_MAX};
 use ramekin_base::{Error, PointId, Result};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
-use ramekin_vecmath::{Metric, normalise};
+use ramekin_vecmath::Metric;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -278,9 +279,9 @@ fn target(shared: &Shared, view: &View, query: &Query, config: &VectorConfig) ->
         Target::Vector(vector) => {
             check_dim(vector.len(), config.dim)?;
             let mut vector = vector.clone();
-            if config.metric == MetricName::Cosine {
-                normalise(&mut vector);
-            }
+            config.keep(&mut vector);
+            check::in_range(&vector, config)?;
+            config.ask(&mut vector);
             Ok((vector, None))
         }
         Target::Point(id) => {
@@ -290,8 +291,9 @@ fn target(shared: &Shared, view: &View, query: &Query, config: &VectorConfig) ->
             let record = Fetcher::new(shared, &shared.pages, view, &parts)?.records(&[(*id, place)])?.pop();
             let vectors = record.and_then(|record| record.vectors).unwrap_or_default();
             let vector = vectors.into_iter().next().map(|(_, vector)| vector);
-            let vector =
+            let mut vector =
                 vector.ok_or_else(|| Error::malformed(format!("point {id} has no vector named `{}`", query.using)))?;
+            config.ask(&mut vector);
             Ok((vector, Some(*id)))
         }
         Target::Ids => Err(Error::bug("a target without a vector")),

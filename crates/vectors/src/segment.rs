@@ -178,7 +178,8 @@ impl Segment {
         self.file.bytes() + self.changes.runs().iter().map(|run| run.file.bytes()).sum::<u64>()
     }
 
-    /// Bytes of vectors (f32) of the live points, all names together: the size that policies compare.
+    /// Bytes of vectors of the live points as f32, all names together: the size that policies compare, with each other and
+    /// with new points, whatever the datatype makes of it on disk.
     pub(crate) fn vector_bytes(&self) -> u64 {
         let all: u64 = self.vectors().map(|(meta, named)| named.index.len() as u64 * meta.dim as u64 * 4).sum();
         let live = self.live() as f64 / f64::from(self.meta.points.max(1));

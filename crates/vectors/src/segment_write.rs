@@ -88,7 +88,8 @@ pub(crate) fn write_segment(
             Some(source) if !source.is_empty() => {
                 let mut source = Ordinals::new(source, counted.points as usize, &work.account)?;
                 source.write_present(out, present_tag(at))?;
-                Some(ramekin_ann::build(&mut source, vector.metric.metric(), out, index_tag(at), work, &options)?)
+                let (metric, datatype) = (vector.metric.metric(), vector.datatype);
+                Some(ramekin_ann::build(&mut source, metric, datatype, out, index_tag(at), work, &options)?)
             }
             _ => None,
         };

@@ -30,7 +30,7 @@ fn open_at(folder: &Path, megabytes: u64, threads: bool, clock: Arc<dyn Clock>) 
 }
 
 fn create(store: &Store) {
-    let vector = VectorConfig { dim: DIM, metric: MetricName::Dot, echo: None, placement: Placement::default() };
+    let vector = VectorConfig::new(DIM, MetricName::Dot);
     let config = CollectionConfig {
         vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
         full_scan_threshold_kib: 10_000,

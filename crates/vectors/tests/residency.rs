@@ -48,7 +48,7 @@ impl World {
     }
 
     fn create(&self, name: &str, placement: Placement) {
-        let vector = VectorConfig { dim: DIM, metric: MetricName::Cosine, echo: None, placement };
+        let vector = VectorConfig { placement, ..VectorConfig::new(DIM, MetricName::Cosine) };
         let config = CollectionConfig {
             vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
             full_scan_threshold_kib: 100,

@@ -37,7 +37,7 @@ fn open_on(disk: Arc<dyn Disk>, folder: &Path, megabytes: u64) -> Store {
 }
 
 fn config(metric: MetricName) -> CollectionConfig {
-    let vector = VectorConfig { dim: DIM, metric, echo: None, placement: Placement::default() };
+    let vector = VectorConfig::new(DIM, metric);
     CollectionConfig {
         vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
         full_scan_threshold_kib: 10_000,

@@ -15,6 +15,7 @@ use ramekin_base::{Error, Result, Size, SystemClock};
 use ramekin_disk::{Disk, probe};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::Pages;
+use ramekin_vecmath::Datatype;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -156,7 +157,8 @@ fn make(
         cancelled: &|| false,
     };
     let mut out = pages.create(file, &account)?;
-    let meta = build(&mut Stream { set, at: 0 }, set.metric, &mut out, 0, &work, &BuildOptions::default())?;
+    let meta =
+        build(&mut Stream { set, at: 0 }, set.metric, Datatype::Float32, &mut out, 0, &work, &BuildOptions::default())?;
     out.finish(b"")?;
     let text = json!({"built_of": signature(set), "meta": meta});
     files::write_text(note, &format!("{text:#}\n"))?;

@@ -17,7 +17,7 @@ use ramekin_base::{Clock, Error, Result, SystemClock};
 use ramekin_disk::probe;
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::{Pages, RESERVE};
-use ramekin_vecmath::{Metric, normalise};
+use ramekin_vectors::VectorConfig;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -64,7 +64,7 @@ pub(super) struct Measured {
 /// The sample, indexed.
 pub(super) struct Trial {
     folder: PathBuf,
-    metric: Metric,
+    vector: VectorConfig,
     queries: Vec<f32>,
     large: Built,
     small: Built,
@@ -81,27 +81,25 @@ struct Built {
 
 impl Trial {
     /// Indexes the sample in `folder`, which is made anew, and removed in the end.
-    pub(super) fn new(folder: &Path, sample: Sample, metric: Metric, recall: f32) -> Result<Self> {
+    pub(super) fn new(folder: &Path, sample: Sample, vector: &VectorConfig, recall: f32) -> Result<Self> {
         let Sample { dim, mut vectors } = sample;
         let rows = vectors.len() / dim;
         if rows < LEAST {
             return Err(Error::invalid(format!("a sample of {rows} vectors tells too little; {LEAST} at least")));
         }
-        if metric == Metric::Cosine {
-            vectors.chunks_exact_mut(dim).for_each(|row| _ = normalise(row));
-        }
+        vectors.chunks_exact_mut(dim).for_each(|row| vector.keep(row));
         let held_out = QUERIES.min(rows / QUERIES_SHARE);
-        let queries = vectors.split_off((rows - held_out) * dim);
+        let mut queries = vectors.split_off((rows - held_out) * dim);
+        queries.chunks_exact_mut(dim).for_each(|query| vector.ask(query));
         let folder = folder.to_path_buf();
         files::remove_all(&folder)?;
         files::make_folder(&folder)?;
-        let built = |rows: usize, name: &str| {
-            Built::new(&folder.join(name), &vectors[..rows * dim], dim, metric, recall, &queries)
-        };
+        let built =
+            |rows: usize, name: &str| Built::new(&folder.join(name), &vectors[..rows * dim], vector, recall, &queries);
         let rows = rows - held_out;
         let both = built(rows, "large").and_then(|large| Ok((large, built(rows / SMALLER, "small")?)));
         match both {
-            Ok((large, small)) => Ok(Self { folder, metric, queries, large, small }),
+            Ok((large, small)) => Ok(Self { folder, vector: vector.clone(), queries, large, small }),
             Err(error) => {
                 files::remove_all(&folder)?;
                 Err(error)
@@ -109,8 +107,10 @@ impl Trial {
         }
     }
 
-    pub(super) fn metric(&self) -> Metric {
-        self.metric
+    /// Whether it tells how another vector will be searched.
+    pub(super) fn is_of(&self, vector: &VectorConfig) -> bool {
+        let like = |vector: &VectorConfig| (vector.dim, vector.metric, vector.datatype);
+        like(vector) == like(&self.vector)
     }
 
     /// What a search of `points` vectors will do with these parts resident and so much cache.
@@ -141,7 +141,8 @@ impl Drop for Trial {
 }
 
 impl Built {
-    fn new(folder: &Path, vectors: &[f32], dim: usize, metric: Metric, recall: f32, queries: &[f32]) -> Result<Self> {
+    fn new(folder: &Path, vectors: &[f32], vector: &VectorConfig, recall: f32, queries: &[f32]) -> Result<Self> {
+        let (dim, metric, datatype) = (vector.dim, vector.metric.metric(), vector.datatype);
         files::make_folder(folder)?;
         let (disk, _) = probe(folder, None)?;
         // Nothing is scarce here but the cache, which gets its limit for each measurement.
@@ -163,7 +164,7 @@ impl Built {
         let file = folder.join("sample.seg");
         let mut out = pages.create(&file, &account)?;
         let options = BuildOptions { recall, ..BuildOptions::default() };
-        let meta = build(&mut SliceSource::new(vectors, dim), metric, &mut out, 0, &work, &options)?;
+        let meta = build(&mut SliceSource::new(vectors, dim), metric, datatype, &mut out, 0, &work, &options)?;
         out.finish(b"")?;
         let index = Index::open(&pages.open(&file, &root)?, 0, &meta, &root)?;
         let base = |from: usize, to: usize| Ok(vectors[from * dim..to * dim].to_vec());

@@ -5,6 +5,7 @@ use crate::level::Level;
 use std::arch::x86_64::*;
 
 mod codes;
+mod datatype;
 mod distance;
 mod dots;
 mod rotate;
@@ -20,6 +21,8 @@ pub(crate) static TABLE: Kernels = Kernels {
     dot_rows: distance::dot_rows,
     l2_rows: distance::l2_rows,
     l1_rows: distance::l1_rows,
+    unpack_halves: datatype::unpack_halves,
+    unpack_bytes: datatype::unpack_bytes,
     assign: tile::assign,
     scores: tile::scores,
     mix: rotate::mix,

@@ -1,6 +1,6 @@
 //! AVX-512 F, BW, DQ, VL and VNNI.
 
-use super::Kernels;
+use super::{Kernels, avx2};
 use crate::level::Level;
 
 mod codes;
@@ -20,6 +20,8 @@ pub(crate) static TABLE: Kernels = Kernels {
     dot_rows: distance::dot_rows,
     l2_rows: distance::l2_rows,
     l1_rows: distance::l1_rows,
+    unpack_halves: avx2::TABLE.unpack_halves,
+    unpack_bytes: avx2::TABLE.unpack_bytes,
     assign: tile::assign,
     scores: tile::scores,
     mix: rotate::mix,

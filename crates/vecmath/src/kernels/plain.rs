@@ -4,6 +4,7 @@
 use super::Kernels;
 use crate::centroids::{Centroids8, HEAD, LANES};
 use crate::codes::{self, Width};
+use crate::datatype::of_half;
 use crate::level::Level;
 use crate::panels::{PANEL, Panels};
 use crate::query::{ENTRY_MAX, QueryCodes};
@@ -19,6 +20,8 @@ pub(crate) static TABLE: Kernels = Kernels {
     dot_rows: |q, block, out| rows(q, block, out, dot),
     l2_rows: |q, block, out| rows(q, block, out, l2_squared),
     l1_rows: |q, block, out| rows(q, block, out, l1),
+    unpack_halves,
+    unpack_bytes,
     assign,
     scores,
     mix,
@@ -71,6 +74,16 @@ fn l1(a: &[f32], b: &[f32]) -> f32 {
 
 fn sad(a: &[u8], b: &[u8]) -> u32 {
     a.iter().zip(b).map(|(a, b)| u32::from(a.abs_diff(*b))).sum()
+}
+
+fn unpack_halves(bytes: &[u8], out: &mut [f32]) {
+    let halves = bytes.as_chunks().0.iter().map(|half| u16::from_le_bytes(*half));
+    out.iter_mut().zip(halves).for_each(|(x, half)| *x = of_half(half));
+}
+
+#[inline(always)]
+pub(super) fn unpack_bytes(bytes: &[u8], out: &mut [f32]) {
+    out.iter_mut().zip(bytes).for_each(|(x, byte)| *x = f32::from(*byte));
 }
 
 fn rows(q: &[f32], block: &[f32], out: &mut [f32], one: impl Fn(&[f32], &[f32]) -> f32) {

@@ -59,6 +59,19 @@ proptest! {
         let (x, y) = (noise(dim, &mut rng), noise(dim, &mut rng));
         let plain = &plain::TABLE;
         for table in levels() {
+            let halves: Vec<u8> = x.iter().zip(&y).flat_map(|(x, y)| [*x, if y & 0x7C == 0x7C { 0 } else { *y }]).collect();
+            for (bytes, unpack, plainly) in [
+                (&halves, table.unpack_halves, plain.unpack_halves),
+                (&x, table.unpack_bytes, plain.unpack_bytes),
+            ] {
+                let (mut found, mut wanted) = (vec![1.0; dim], vec![2.0; dim]);
+                // SAFETY: the level is there, and the lengths fit.
+                unsafe {
+                    unpack(bytes, &mut found);
+                    plainly(bytes, &mut wanted);
+                }
+                prop_assert_eq!(found, wanted);
+            }
             // SAFETY: the level is there, and the lengths fit.
             unsafe {
                 prop_assert!(near((table.dot)(&a, &b), (plain.dot)(&a, &b), dim));
