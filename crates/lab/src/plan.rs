@@ -156,7 +156,7 @@ impl Planner {
         let measured = self.trials[searched.collection].as_ref().filter(|trial| trial.is_of(vector));
         if let Some(trial) = measured {
             let measured = trial.predict(one.points, &searched.resident, outlook.cache_bytes)?;
-            let rate = guess::rate(measured.cpu_s, vector.dim, measured.reads, disk).min(measured.rate);
+            let rate = guess::rate(measured.cpu_s, vector.dim, measured.reads, disk);
             return Ok(Figures {
                 recall: Range::within(measured.recall, RECALL_WITHIN),
                 reads_per_query: Range::around(measured.reads, READS_SHARE),

@@ -8,7 +8,7 @@
 //!                    then what finds ids and rows, then the narrowest codes     small ones first
 //!                    each index a step up, the smallest first, as far as the room goes:
 //!                         1-bit codes ─► 3-bit alone ─► 1 and 3 ─► 6-bit alone ─► 1 and 6
-//!                    originals, then positions                 what is wished pinned before what is not
+//!                    originals, then what leads to them          what is wished pinned before what is not
 //! ```
 //!
 //! Wide codes alone are scanned as a whole: slower than 1-bit codes that let most of a list go, faster than the reads
@@ -161,7 +161,11 @@ impl Taking<'_> {
         for at in self.order.clone() {
             let index = &claim.indexes[at];
             for part in parts.iter().filter(|part| index.wish(**part) == wish) {
-                let is_allowed = part.code_bits() == 0 || index.allows(&[*part]);
+                // Positions lead to originals: where those are read, one read more costs less than memory.
+                let is_allowed = match part {
+                    Part::Positions => self.taken.parts[at].contains(&Part::Vectors),
+                    part => part.code_bits() == 0 || index.allows(&[*part]),
+                };
                 if is_allowed && index.cost(*part).is_some_and(|bytes| self.fits(bytes)) {
                     self.taken.parts[at].push(*part);
                 }

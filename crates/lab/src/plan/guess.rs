@@ -46,7 +46,7 @@ const LISTS_SCANNED: (f64, f64, f64) = (0.003, 0.01, 0.15);
 /// Bytes of codes that a core scans a second, and of centroids.
 const SCAN_RATE: f64 = 3e9;
 /// Processor's seconds of one read, in the kernel and in the cache.
-const READ_S: f64 = 14e-6;
+pub(super) const READ_S: f64 = 14e-6;
 
 /// Reads a query: candidates whose originals are on disk, and lists whose codes are.
 pub(super) fn reads(shape: &Shape<'_>) -> Range {

@@ -6,9 +6,10 @@
 //!          └► an index of a fifth of it ───► the same      ─► how each grows with the number of vectors (a power)
 //! ```
 //!
-//! Both are searched through the engine and on the disk of the data folder, past the page cache, with a cache of our own
-//! that is as small against them as the planned one is against all.
+//! Both are searched through the engine and on the disk of the data folder, past the page cache, and with hardly a cache of
+//! our own. What the planned cache spares follows from its size.
 
+use super::guess;
 use crate::exact::nearest;
 use crate::files;
 use crate::usage::Usage;
@@ -33,6 +34,8 @@ const SMALLER: usize = 5;
 const THREADS: usize = ramekin_node::READERS;
 /// A measurement goes on for so long.
 const MEASURE_S: f64 = 0.4;
+/// Queries that are asked one by one, each with an empty cache.
+const COLD_QUERIES: usize = 100;
 const K: usize = 10;
 /// Memory of a build at most: what a merge has under 128 MiB.
 const BUILD_BYTES: u64 = 24 << 20;
@@ -55,9 +58,12 @@ pub struct Sample {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Measured {
     pub(super) recall: f64,
+    /// With hardly a cache, as the time was measured.
     pub(super) reads: f64,
-    /// Queries a second of all threads together, and the processor's seconds of one.
-    pub(super) rate: f64,
+    /// With none: of codes and what leads to them, and of originals.
+    code_reads: f64,
+    original_reads: f64,
+    /// The processor's seconds of a query.
     pub(super) cpu_s: f64,
 }
 
@@ -115,23 +121,32 @@ impl Trial {
 
     /// What a search of `points` vectors will do with these parts resident and so much cache.
     pub(super) fn predict(&self, points: u64, resident: &[Part], cache: u64) -> Result<Measured> {
-        let share = |built: &Built| (cache as f64 * built.rows as f64 / points.max(1) as f64) as u64;
-        let measure = |built: &Built| built.measure(&self.queries, resident, share(built));
-        let (small, large) = (measure(&self.small)?, measure(&self.large)?);
+        let (small, large) =
+            (self.small.measure(&self.queries, resident)?, self.large.measure(&self.queries, resident)?);
         let (from, to) = (self.large.rows as f64 / self.small.rows as f64, points as f64 / self.large.rows as f64);
-        // From one size to five times it something grew by a factor: so it goes on, but never faster than the rows.
-        let grown = |small: f64, large: f64| match small > 0.0 && large > 0.0 {
-            true => large * to.powf(((large / small).ln() / from.ln()).clamp(0.0, 1.0)),
-            false => large,
+        // From one size to five times it something grew by a factor: so it goes on, as a power of the rows.
+        let grown = |of: fn(&Measured) -> f64| {
+            let (small, large) = (of(&small), of(&large));
+            match small > 0.0 && large > 0.0 {
+                true => large * to.powf(((large / small).ln() / from.ln()).clamp(0.0, MOST_GROWTH)),
+                false => large,
+            }
         };
-        Ok(Measured {
-            recall: large.recall,
-            reads: grown(small.reads, large.reads),
-            rate: 1.0 / grown(1.0 / small.rate, 1.0 / large.rate),
-            cpu_s: grown(small.cpu_s, large.cpu_s),
-        })
+        // The cache keeps codes before originals.
+        let bytes = |part: Part| self.large.section_bytes(part) as f64 * to;
+        let codes = bytes(Part::Codes1) + bytes(Part::Codes8);
+        let of_codes = grown(|of| of.code_reads) * (1.0 - (cache as f64 / codes.max(1.0)).min(1.0));
+        let left = (cache as f64 - if of_codes > 0.0 { codes } else { 0.0 }).max(0.0);
+        let of_originals = grown(|of| of.original_reads) * (1.0 - (left / bytes(Part::Vectors).max(1.0)).min(1.0));
+        let reads = of_codes + of_originals;
+        // What the processor did for reads that will not be, or did not for those that will.
+        let cpu_s = grown(|of| of.cpu_s) + (reads - grown(|of| of.reads)) * guess::READ_S;
+        Ok(Measured { recall: 1.0 - grown(|of| 1.0 - of.recall), reads, cpu_s: cpu_s.max(1e-6), ..large })
     }
 }
+
+/// What a search does grows no faster than so with the number of vectors: lists and their lengths both with its root.
+const MOST_GROWTH: f64 = 0.6;
 
 impl Drop for Trial {
     fn drop(&mut self) {
@@ -173,33 +188,52 @@ impl Built {
         Ok(Self { rows, index, pages, cache, root, truth })
     }
 
-    fn measure(&self, queries: &[f32], resident: &[Part], cache: u64) -> Result<Measured> {
+    fn section_bytes(&self, part: Part) -> u64 {
+        self.index.sections().into_iter().filter(|(own, _)| *own == part).map(|(_, section)| section.len()).sum()
+    }
+
+    fn measure(&self, queries: &[f32], resident: &[Part]) -> Result<Measured> {
         self.cache.set_limit(u64::MAX);
         for (part, section) in self.index.sections() {
             if resident.contains(&part) { section.load()? } else { section.unload() }
         }
+        let code_reads = self.cold_reads(queries, false)?;
+        let original_reads = (self.cold_reads(queries, true)? - code_reads).max(0.0);
         self.pages.evict_all();
-        self.cache.set_limit(self.cache.used().max(RESERVE) + cache.saturating_sub(RESERVE));
+        self.cache.set_limit(self.cache.used().max(RESERVE));
         let pages = self.pages.counted();
         let (clock, next, found) = (SystemClock::new(), AtomicUsize::new(0), AtomicU64::new(0));
         let mut scratches = (0..THREADS).map(|_| Scratch::new(&self.root)).collect::<Result<Vec<_>>>()?;
         let (start, before) = (clock.now(), Usage::now());
-        let seconds = || (clock.now() - start).as_secs_f64();
+        let goes_on = || (clock.now() - start).as_secs_f64() < MEASURE_S;
         let asked: Vec<Result<u64>> = std::thread::scope(|scope| {
-            let one =
-                |scratch| scope.spawn(|| self.ask(&pages, queries, scratch, &next, &found, &|| seconds() < MEASURE_S));
+            let one = |scratch| scope.spawn(|| self.ask(&pages, queries, scratch, &next, &found, &goes_on));
             let threads: Vec<_> = scratches.iter_mut().map(one).collect();
             let joined = threads.into_iter().map(|thread| thread.join());
             joined.map(|asked| asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         });
-        let (seconds, cpu_s) = (seconds(), Usage::now().cpu_seconds - before.cpu_seconds);
+        let cpu_s = Usage::now().cpu_seconds - before.cpu_seconds;
         let asked = asked.into_iter().sum::<Result<u64>>()? as f64;
         Ok(Measured {
             recall: found.into_inner() as f64 / (asked * K.min(self.rows) as f64),
             reads: pages.trip().reads as f64 / asked,
-            rate: asked / seconds,
+            code_reads,
+            original_reads,
             cpu_s: cpu_s / asked,
         })
+    }
+
+    /// Reads of a query that finds nothing in the cache.
+    fn cold_reads(&self, queries: &[f32], rescore: bool) -> Result<f64> {
+        let params = SearchParams { rescore, ..SearchParams::default() };
+        let (pages, mut scratch) = (self.pages.counted(), Scratch::new(&self.root)?);
+        let queries = queries.chunks_exact(self.index.dim()).take(COLD_QUERIES);
+        let count = queries.len().max(1);
+        for query in queries {
+            self.pages.evict_all();
+            self.index.search(&pages, query, K, &params, None, &mut scratch)?;
+        }
+        Ok(pages.trip().reads as f64 / count as f64)
     }
 
     /// One thread: each query once, and then on as long as `goes_on`. Returns how many it asked.
