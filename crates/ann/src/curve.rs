@@ -160,11 +160,9 @@ pub fn recall_of_ef(ef: usize) -> f32 {
     (1.0 - 0.04 * 64.0 / ef.max(1) as f32).clamp(0.3, 0.9995)
 }
 
-/// What is aimed at so that the wished recall is kept on other points than those measured. Where only one-bit codes are at
-/// hand (`narrow`) a little recall costs many reads, and what is found lies above the aim: less is taken for safety.
-pub fn aim(wished: f32, narrow: bool) -> f32 {
-    let safety = if narrow { 0.9 } else { 0.8 };
-    1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * safety
+/// What is aimed at so that the wished recall is kept on other points than those measured.
+pub fn aim(wished: f32) -> f32 {
+    1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * 0.8
 }
 
 #[cfg(test)]

@@ -274,7 +274,7 @@ impl Index {
     pub fn setting(&self, k: usize, params: &SearchParams<'_>, narrow: bool) -> Setting {
         let recall = match (params.ef, params.recall) {
             (Some(ef), _) => recall_of_ef(ef.max(k.min(64))),
-            (None, recall) => aim(recall.unwrap_or(self.meta.recall), narrow),
+            (None, recall) => aim(recall.unwrap_or(self.meta.recall)),
         };
         let curve = &self.meta.curve;
         let mut setting = if narrow { curve.at_narrow(recall, k) } else { curve.at(recall, k) };
