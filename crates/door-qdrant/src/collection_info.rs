@@ -31,6 +31,8 @@ pub fn shown(info: &Info) -> Value {
         "config": config(&info.config),
         "payload_schema": {},
         "recall": as_written(info.config.recall),
+        "recall_measured": info.recall_measured,
+        "warnings": info.warnings.iter().map(|text| json!({ "message": text })).collect::<Vec<_>>(),
         "progress": info.progress.as_ref().map(progress),
         "disk_bytes": info.bytes_on_disk,
     })

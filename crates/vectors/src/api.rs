@@ -363,6 +363,10 @@ pub struct Info {
     pub indexed_vectors: u64,
     pub segments: u64,
     pub progress: Option<Progress>,
+    /// Recall@10 of real queries, measured in the background, once there were enough of them.
+    pub recall_measured: Option<f64>,
+    /// What people should know.
+    pub warnings: Vec<String>,
     pub bytes_on_disk: u64,
     pub last_operation: u64,
 }

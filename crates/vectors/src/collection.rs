@@ -13,6 +13,7 @@ use crate::api::{Batch, CollectionConfig, Progress};
 use crate::changes::PATCH_BYTES;
 use crate::growing::{CLEAN, Growing, PayloadAt};
 use crate::op::CollectionNumber;
+use crate::reservoir::Reservoir;
 use crate::residency::Structures;
 use crate::segment::Segment;
 use crate::usage::Usage;
@@ -97,6 +98,7 @@ pub(crate) struct Collection {
     /// Milliseconds of the clock at the last write.
     pub(crate) written_ms: AtomicU64,
     pub(crate) usage: Usage,
+    pub(crate) reservoir: Reservoir,
     /// Who pays for what is resident, once there is something to be.
     pub(crate) structures: OnceLock<Structures>,
     growing_account: Account,
@@ -123,6 +125,7 @@ impl Collection {
             progress: Mutex::new(None),
             written_ms: AtomicU64::new(0),
             usage: Usage::default(),
+            reservoir: Reservoir::default(),
             structures: OnceLock::new(),
             growing_account: growing.clone(),
         })

@@ -32,6 +32,7 @@ mod plan;
 mod policy;
 mod queue;
 mod read;
+mod reservoir;
 mod residency;
 mod rest;
 mod rewrite;

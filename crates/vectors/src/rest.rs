@@ -11,6 +11,7 @@
 //! So what frees memory still never waits for it: before a write is accepted, its seal has its memory again.
 
 use crate::background::is_busy;
+use crate::reservoir;
 use crate::residency;
 use crate::shared::{Limits, Shared};
 use parking_lot::{Mutex, MutexGuard};
@@ -25,6 +26,8 @@ const REST_AFTER_MS: (u64, u64) = (2_000, 64_000);
 const WORTH: u64 = 16;
 /// So often it looks whether collections are used as before, and whether what should be resident still is.
 const LOOK_AFTER_MS: u64 = 2_000;
+/// So often one real query is asked again, with care.
+const CHECK_EVERY_MS: u64 = 500;
 /// A waking store waits for readers of sections that give way so often and so long.
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(10));
 
@@ -43,6 +46,8 @@ struct State {
     /// When there was work last.
     since_ms: u64,
     looked_ms: u64,
+    /// When a real query was looked at again.
+    checked_ms: u64,
     /// When it lay down last.
     lay_ms: u64,
     /// Bytes of sections that the last plan at rest made resident.
@@ -127,12 +132,21 @@ pub(crate) fn is_at_rest(shared: &Shared) -> bool {
 /// that has changed. True: it did.
 pub(crate) fn turn(shared: &Shared) -> bool {
     if !is_due(shared) {
-        return false;
+        return is_check_due(shared) && reservoir::check_one(shared);
     }
     residency::plan(shared);
     let mut state = shared.rest.state.lock();
     state.resident = shared.pages.stats().resident_bytes;
     true
+}
+
+/// One real query is looked at again so often, at rest.
+fn is_check_due(shared: &Shared) -> bool {
+    let mut state = shared.rest.state.lock();
+    let now = shared.now_ms();
+    let is_due = state.at_rest && now.saturating_sub(state.checked_ms) >= CHECK_EVERY_MS;
+    state.checked_ms = if is_due { now } else { state.checked_ms };
+    is_due
 }
 
 fn is_due(shared: &Shared) -> bool {

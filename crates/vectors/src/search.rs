@@ -83,21 +83,48 @@ fn from_segments(
         // A scan of all reads all.
         exact: query.exact || small < config.full_scan_threshold_kib * 1024 && query.max_reads.is_none(),
         rescore: query.rescore,
+        recall: Some(collection.reservoir.recall(config.recall)),
         candidates: query.candidates,
         max_reads: query.max_reads.map(|most| most.saturating_sub(wanted * reads_each(view, &query.parts))),
         clock: Some(&*shared.options.clock),
         ..SearchParams::default()
     };
     let asked = wanted + usize::from(excluded.is_some());
-    let mut scratch = shared.scratch()?;
+    if is_usual(query) && !params.exact {
+        collection.reservoir.offer(shared, &query.using, &vector);
+    }
     let pages = shared.pages.counted();
-    let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
-    let hits = segments(view, &query.using, &params, search);
-    let profile = profile(&scratch.profile);
-    shared.put_scratch(scratch);
+    let (hits, profile) = hits_of(shared, &pages, view, &query.using, &vector, asked, top.least(), &params);
     let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;
     let found = top.into_sorted();
     Ok(FromSegments { metric, vector, threshold, excluded, found, places, pages, profile, memory })
+}
+
+/// Whether a query leaves it to the collection how right it is.
+fn is_usual(query: &Query) -> bool {
+    query.ef.is_none() && query.rescore && query.candidates == 0 && query.max_reads.is_none()
+}
+
+/// The best of a view's segments, and what it took to find them.
+#[allow(clippy::too_many_arguments, reason = "a search with all it is handed")]
+pub(crate) fn hits_of(
+    shared: &Shared,
+    pages: &Pages,
+    view: &View,
+    using: &str,
+    vector: &[f32],
+    k: usize,
+    threshold: Option<f32>,
+    params: &SearchParams,
+) -> (Result<Vec<Hit>>, Profile) {
+    let mut scratch = match shared.scratch() {
+        Ok(scratch) => scratch,
+        Err(error) => return (Err(error), Profile::default()),
+    };
+    let hits = segments(view, using, params, Search::begin(pages, vector, k, threshold, &mut scratch));
+    let profile = profile(&scratch.profile);
+    shared.put_scratch(scratch);
+    (hits, profile)
 }
 
 /// The results of a query, or `None` where points that were found have moved so that others should stand there.

@@ -317,8 +317,11 @@ impl Store {
         let indexed =
             |segment: &Arc<Segment>| segment.vectors().map(|(_, named)| named.index.len() as u64).sum::<u64>();
         let progress = collection.progress.lock().clone();
+        let config = (**collection.config.load()).clone();
         Ok(Info {
-            config: (**collection.config.load()).clone(),
+            recall_measured: collection.reservoir.measured(),
+            warnings: collection.reservoir.warning(config.recall).into_iter().collect(),
+            config,
             status,
             optimizer: error.map_or(Ok(()), Err),
             points: view.live(),
