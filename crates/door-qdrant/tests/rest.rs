@@ -97,6 +97,7 @@ async fn a_collections_life() {
     let expected = json!({
         "status": "green", "optimizer_status": "ok", "points_count": 0, "indexed_vectors_count": 0,
         "segments_count": null, "disk_bytes": null, "payload_schema": {}, "recall": 0.9, "progress": null,
+        "recall_measured": null, "warnings": [],
         "config": {
             "params": {
                 "vectors": {"size": 4, "distance": "Cosine", "on_disk": true, "hnsw_config": {"m": 8}},

@@ -228,3 +228,17 @@ fn the_rate_that_a_client_names_bounds_its_codes() {
     patch(None, Wish::Cached);
     assert!(per_point() > 7.0 / 8.0 * DIM as f64);
 }
+
+#[test]
+fn the_recall_of_real_queries_is_measured_at_rest() {
+    let (world, mut rng) = (World::new(), Rng::new(6));
+    world.fill("c", &mut rng, 20_000);
+    assert_eq!(world.store.info("c").unwrap().recall_measured, None);
+    for _ in 0..24 * 16 {
+        world.found(&mut rng);
+    }
+    (0..24).for_each(|_| world.pass(600));
+    let info = world.store.info("c").unwrap();
+    let measured = info.recall_measured.unwrap();
+    assert!(measured > 0.8 && info.warnings.is_empty(), "{measured} {:?}", info.warnings);
+}
