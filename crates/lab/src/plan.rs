@@ -253,6 +253,8 @@ pub fn read_sample(path: &Path, rows_max: usize, bytes_max: u64) -> Result<Sampl
     let (pieces, whole) = (SAMPLE_PIECES.min(rows.max(1)), file.rows());
     let mut vectors = Vec::with_capacity(rows * dim);
     for piece in 0..pieces {
+        // In an order in which any first few of them are from all over, too: a part of the sample is one.
+        let piece = if pieces == SAMPLE_PIECES { piece * SPREAD % pieces } else { piece };
         let from = whole * piece / pieces;
         let count = rows * (piece + 1) / pieces - rows * piece / pieces;
         vectors.extend(file.floats(from, from + count)?);
@@ -270,8 +272,9 @@ pub fn write_svg(path: &Path, svg: &str) -> Result<()> {
     files::write_text(path, svg)
 }
 
-/// A sample is read in so many pieces, from all over the file.
+/// A sample is read in so many pieces, from all over the file; a step from one to the next that meets all of them.
 const SAMPLE_PIECES: usize = 64;
+const SPREAD: usize = 39;
 
 /// Memory that a plan with a sample of so many vectors holds at its peak.
 pub fn sample_bytes(rows: usize, dim: usize) -> u64 {

@@ -6,8 +6,8 @@
 //!          └► an index of a fifth of it ───► the same      ─► how each grows with the number of vectors (a power)
 //! ```
 //!
-//! Both are searched through the engine and on the disk of the data folder, past the page cache, and with hardly a cache of
-//! our own. What the planned cache spares follows from its size.
+//! Both are searched through the engine and on the disk of the data folder, past the page cache, with a cache of our own
+//! that is as small against them as the planned one is against all.
 
 use super::guess;
 use crate::exact::nearest;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Queries that are held out of a sample, and the share of it that they may be.
-const QUERIES: usize = 400;
+const QUERIES: usize = 1_000;
 const QUERIES_SHARE: usize = 10;
 /// Fewer vectors than this tell too little.
 pub(super) const LEAST: usize = 2_000;
@@ -58,11 +58,9 @@ pub struct Sample {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Measured {
     pub(super) recall: f64,
-    /// With hardly a cache, as the time was measured.
+    /// With the cache that there will be, and with none.
     pub(super) reads: f64,
-    /// With none: of codes and what leads to them, and of originals.
-    code_reads: f64,
-    original_reads: f64,
+    cold_reads: f64,
     /// The processor's seconds of a query.
     pub(super) cpu_s: f64,
 }
@@ -71,6 +69,8 @@ pub(super) struct Measured {
 pub(super) struct Trial {
     folder: PathBuf,
     vector: VectorConfig,
+    /// The wished one.
+    recall: f32,
     queries: Vec<f32>,
     large: Built,
     small: Built,
@@ -88,24 +88,24 @@ struct Built {
 impl Trial {
     /// Indexes the sample in `folder`, which is made anew, and removed in the end.
     pub(super) fn new(folder: &Path, sample: Sample, vector: &VectorConfig, recall: f32) -> Result<Self> {
-        let Sample { dim, mut vectors } = sample;
+        let Sample { dim, vectors } = sample;
         let rows = vectors.len() / dim;
         if rows < LEAST {
             return Err(Error::invalid(format!("a sample of {rows} vectors tells too little; {LEAST} at least")));
         }
-        vectors.chunks_exact_mut(dim).for_each(|row| vector.keep(row));
         let held_out = QUERIES.min(rows / QUERIES_SHARE);
-        let mut queries = vectors.split_off((rows - held_out) * dim);
+        let (mut vectors, mut queries) = hold_out(vectors, dim, rows / held_out);
+        vectors.chunks_exact_mut(dim).chain(queries.chunks_exact_mut(dim)).for_each(|row| vector.keep(row));
         queries.chunks_exact_mut(dim).for_each(|query| vector.ask(query));
         let folder = folder.to_path_buf();
         files::remove_all(&folder)?;
         files::make_folder(&folder)?;
         let built =
             |rows: usize, name: &str| Built::new(&folder.join(name), &vectors[..rows * dim], vector, recall, &queries);
-        let rows = rows - held_out;
+        let rows = vectors.len() / dim;
         let both = built(rows, "large").and_then(|large| Ok((large, built(rows / SMALLER, "small")?)));
         match both {
-            Ok((large, small)) => Ok(Self { folder, vector: vector.clone(), queries, large, small }),
+            Ok((large, small)) => Ok(Self { folder, vector: vector.clone(), recall, queries, large, small }),
             Err(error) => {
                 files::remove_all(&folder)?;
                 Err(error)
@@ -121,8 +121,11 @@ impl Trial {
 
     /// What a search of `points` vectors will do with these parts resident and so much cache.
     pub(super) fn predict(&self, points: u64, resident: &[Part], cache: u64) -> Result<Measured> {
-        let (small, large) =
-            (self.small.measure(&self.queries, resident)?, self.large.measure(&self.queries, resident)?);
+        let measure = |built: &Built| {
+            let share = (cache as f64 * built.rows as f64 / points.max(1) as f64) as u64;
+            built.measure(&self.queries, resident, share)
+        };
+        let (small, large) = (measure(&self.small)?, measure(&self.large)?);
         let (from, to) = (self.large.rows as f64 / self.small.rows as f64, points as f64 / self.large.rows as f64);
         // From one size to five times it something grew by a factor: so it goes on, as a power of the rows.
         let grown = |of: fn(&Measured) -> f64| {
@@ -132,17 +135,25 @@ impl Trial {
                 false => large,
             }
         };
-        // The cache keeps codes before originals.
-        let bytes = |part: Part| self.large.section_bytes(part) as f64 * to;
-        let codes = bytes(Part::Codes1) + bytes(Part::Codes8);
-        let of_codes = grown(|of| of.code_reads) * (1.0 - (cache as f64 / codes.max(1.0)).min(1.0));
-        let left = (cache as f64 - if of_codes > 0.0 { codes } else { 0.0 }).max(0.0);
-        let of_originals = grown(|of| of.original_reads) * (1.0 - (left / bytes(Part::Vectors).max(1.0)).min(1.0));
-        let reads = of_codes + of_originals;
-        // What the processor did for reads that will not be, or did not for those that will.
-        let cpu_s = grown(|of| of.cpu_s) + (reads - grown(|of| of.reads)) * guess::READ_S;
-        Ok(Measured { recall: 1.0 - grown(|of| 1.0 - of.recall), reads, cpu_s: cpu_s.max(1e-6), ..large })
+        // What the cache spares is known best of the larger one, of which it holds about the same share.
+        let spared = if large.cold_reads > 0.0 { (large.reads / large.cold_reads).min(1.0) } else { 0.0 };
+        let reads = grown(|of| of.cold_reads) * spared;
+        // What the processor did beside the reads grows by itself.
+        let cpu_s = grown(|of| (of.cpu_s - of.reads * guess::READ_S).max(1e-6)) + reads * guess::READ_S;
+        // Each index aims at a recall, and a larger one, which tries more of its points, comes nearer to it.
+        let aim = f64::from(ramekin_ann::aim(self.recall));
+        let recall = aim + (large.recall - aim) / to.max(1.0).sqrt();
+        Ok(Measured { recall, reads, cpu_s, ..large })
     }
+}
+
+/// Takes every `step`-th vector out: the others, and those.
+fn hold_out(vectors: Vec<f32>, dim: usize, step: usize) -> (Vec<f32>, Vec<f32>) {
+    let (mut rest, mut taken) = (Vec::with_capacity(vectors.len()), Vec::new());
+    for (at, row) in vectors.chunks_exact(dim).enumerate() {
+        if at % step == step / 2 { taken.extend_from_slice(row) } else { rest.extend_from_slice(row) }
+    }
+    (rest, taken)
 }
 
 /// What a search does grows no faster than so with the number of vectors: lists and their lengths both with its root.
@@ -188,19 +199,14 @@ impl Built {
         Ok(Self { rows, index, pages, cache, root, truth })
     }
 
-    fn section_bytes(&self, part: Part) -> u64 {
-        self.index.sections().into_iter().filter(|(own, _)| *own == part).map(|(_, section)| section.len()).sum()
-    }
-
-    fn measure(&self, queries: &[f32], resident: &[Part]) -> Result<Measured> {
+    fn measure(&self, queries: &[f32], resident: &[Part], cache: u64) -> Result<Measured> {
         self.cache.set_limit(u64::MAX);
         for (part, section) in self.index.sections() {
             if resident.contains(&part) { section.load()? } else { section.unload() }
         }
-        let code_reads = self.cold_reads(queries, false)?;
-        let original_reads = (self.cold_reads(queries, true)? - code_reads).max(0.0);
+        let cold_reads = self.cold_reads(queries)?;
         self.pages.evict_all();
-        self.cache.set_limit(self.cache.used().max(RESERVE));
+        self.cache.set_limit(self.cache.used().max(RESERVE) + cache.saturating_sub(RESERVE));
         let pages = self.pages.counted();
         let (clock, next, found) = (SystemClock::new(), AtomicUsize::new(0), AtomicU64::new(0));
         let mut scratches = (0..THREADS).map(|_| Scratch::new(&self.root)).collect::<Result<Vec<_>>>()?;
@@ -217,15 +223,14 @@ impl Built {
         Ok(Measured {
             recall: found.into_inner() as f64 / (asked * K.min(self.rows) as f64),
             reads: pages.trip().reads as f64 / asked,
-            code_reads,
-            original_reads,
+            cold_reads,
             cpu_s: cpu_s / asked,
         })
     }
 
     /// Reads of a query that finds nothing in the cache.
-    fn cold_reads(&self, queries: &[f32], rescore: bool) -> Result<f64> {
-        let params = SearchParams { rescore, ..SearchParams::default() };
+    fn cold_reads(&self, queries: &[f32]) -> Result<f64> {
+        let params = SearchParams::default();
         let (pages, mut scratch) = (self.pages.counted(), Scratch::new(&self.root)?);
         let queries = queries.chunks_exact(self.index.dim()).take(COLD_QUERIES);
         let count = queries.len().max(1);
