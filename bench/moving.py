@@ -30,9 +30,10 @@ UNDER_S = 10
 
 @dataclass
 class Move:
-    """One change of the budget: when it was asked, what was answered, when the charge was under it."""
+    """One change of the budget: when it was asked and with which charge, what was answered, when the charge was under it."""
 
     asked: float
+    charge: int
     status: int
     answered_s: float
     under_s: float | None
@@ -68,7 +69,7 @@ class Searching:
 
 def move(server: Server, budget: str) -> Move:
     """Asks for another budget, and looks at the charge from that moment on."""
-    wanted, under = parse_size(budget), []
+    wanted, under, charge = parse_size(budget), [], server.charge()
     asked = time.monotonic()
 
     def look() -> None:
@@ -83,19 +84,19 @@ def move(server: Server, budget: str) -> Move:
     answer = Connection(server.port, timeout=120).ask("PUT", "/memory", {"budget": budget})
     answered_s = time.monotonic() - asked
     looking.join()
-    return Move(asked, answer.status, answered_s, under[0] if under else None)
+    return Move(asked, charge, answer.status, answered_s, under[0] if under else None)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     dataset.arguments(parser)
     parser.add_argument("--memory", help="the budget to begin and to end with (default 256MiB, 64MiB with --small)")
-    parser.add_argument("--to", help="the budget in between (default 64MiB, 32MiB with --small)")
+    parser.add_argument("--to", help="the budget in between (default 64MiB, 24MiB with --small)")
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--seconds", type=float, help="at each budget (default 15, 3 with --small)")
     args = parser.parse_args()
     memory = args.memory or ("64MiB" if args.small else "256MiB")
-    to = args.to or ("32MiB" if args.small else "64MiB")
+    to = args.to or ("24MiB" if args.small else "64MiB")
     seconds = args.seconds or (3 if args.small else 15)
     data = dataset.read(args)
     report = Report(f"a budget that moves: {len(data.base):,} x {data.dim} ({data.name}), {memory}, {to}, {memory}", args)
@@ -133,7 +134,7 @@ def main() -> int:
             report.row(f"{name}: queries/s, second by second", f"{spread(rates or [0])}, slowest {slowest:.0f} ms")
     under = "never" if down.under_s is None else f"{down.under_s:.2f} s"
     asked = f"answered with {down.status} after {down.answered_s:.2f} s"
-    report.row(f"PUT /memory {to}: charge under it after", f"{under}, {asked}", f"<= {UNDER_S} s", (down.under_s or UNDER_S + 1) <= UNDER_S)
+    report.row(f"PUT /memory {to}: charge under it after", f"{under} from {mib(down.charge)}, {asked}", f"<= {UNDER_S} s", (down.under_s or UNDER_S + 1) <= UNDER_S)
     most = max(charges, default=0)
     report.row(f"highest charge from then on, {len(charges)} looks", mib(most), f"<= {to}", most <= parse_size(to))
     report.row(f"PUT /memory {memory}", f"answered with {up.status} after {up.answered_s:.2f} s", "200", up.status == 200)
