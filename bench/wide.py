@@ -145,7 +145,7 @@ def main() -> int:
     args = parser.parse_args()
     args.recall = args.recall or (0.9 if args.small else 0.95)
     args.rounds = args.rounds or (1 if args.small else 5)
-    args.rows = args.rows or (5_000 if args.small else 100_000)
+    args.rows = args.rows or (4_000 if args.small else 100_000)
     args.queries = args.queries or (500 if args.small else 4_000)
     report = Report(f"wide vectors: {args.rows:,} in a tenth of their size", args)
     for dim in args.dim.split(","):
