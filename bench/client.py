@@ -1,7 +1,9 @@
-"""Calls that several benches share: create a collection, upload in the two forms, query bodies, recall over REST."""
+"""Calls that several benches share: create a collection, upload in several forms, query bodies, recall over REST."""
 
 import json
+import multiprocessing
 import sys
+import threading
 import time
 
 import numpy as np
@@ -41,12 +43,48 @@ def upload_light(server: Server, base: np.ndarray, batch: int = 2_000, first_id:
     """The same columns without the library, where the upload is not what is measured. Waits out refusals."""
     connection = Connection(server.port, timeout=600)
     for at in range(0, len(base), batch):
-        raw = request_bytes("PUT", f"/collections/{name}/points?wait=false", points_body(first_id + at, base[at : at + batch]))
-        while (answer := connection.send(raw)).status == 429:
-            time.sleep(float(answer.headers.get("retry-after", 1)))
-        if answer.status != 200:
-            raise RuntimeError(f"upload: {answer.status} {answer.error}")
+        put(connection, upload_request(first_id + at, base[at : at + batch], name))
     connection.close()
+
+
+def upload_request(first_id: int, vectors: np.ndarray, name: str = NAME) -> bytes:
+    return request_bytes("PUT", f"/collections/{name}/points?wait=false", points_body(first_id, vectors))
+
+
+def put(connection: Connection, raw: bytes) -> None:
+    while (answer := connection.send(raw)).status == 429:
+        time.sleep(float(answer.headers.get("retry-after", 1)))
+    if answer.status != 200:
+        raise RuntimeError(f"upload: {answer.status} {answer.error}")
+
+
+def prepare_upload(base: np.ndarray, batch: int = 2_000) -> list[bytes]:
+    """Every request of an upload, made before its clock runs: some 12 bytes a number."""
+    starts = range(0, len(base), batch)
+    with multiprocessing.get_context("fork").Pool() as pool:
+        return pool.starmap(upload_request, ((at, base[at : at + batch]) for at in starts), chunksize=1)
+
+
+def upload_prepared(server: Server, requests: list[bytes], connections: int = 2) -> None:
+    """Sends them with as little work as a sender can have. Waits out refusals."""
+    left, failures = iter(requests), []
+
+    def one() -> None:
+        connection = Connection(server.port, timeout=600)
+        try:
+            for raw in left:  # Python's lock makes `next` of a list's iterator one step
+                put(connection, raw)
+        except (OSError, RuntimeError) as error:
+            failures.append(error)
+        connection.close()
+
+    threads = [threading.Thread(target=one) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise failures[0]
 
 
 def query_request(vector: np.ndarray, name: str = NAME, **more) -> bytes:

@@ -8,6 +8,7 @@ Everything of ours is resident, and queries are asked one after the other.
 """
 
 import argparse
+import importlib.util
 import os
 import re
 import shutil
@@ -28,6 +29,11 @@ from harness.server import REPOSITORY  # noqa: E402
 K = dataset.K
 # Both that are told an `ef` go up the same steps.
 EFS = [16, 24, 28, 30, 32, 34, 36, 38, 40, 42, 44, 46, 48, 52, 56, 64, 80, 96, 112, 128, 160, 192, 256, 384, 512]
+
+
+def installed(name: str) -> bool:
+    """Small runs do without a peer that is not here; only `make bench` installs them."""
+    return importlib.util.find_spec(name) is not None
 
 
 class Ours:

@@ -25,6 +25,10 @@ ROWS = [
     ("peers", "peers.py", [], None),
     ("peers-syn", "peers.py", ["--set", "syn"], None),
     ("edge", "edge.py", [], None),
+    ("speed", "speed.py", [], []),
+    ("upload", "upload.py", [], []),
+    ("moving", "moving.py", [], []),
+    ("wide", "wide.py", [], []),
 ]
 SETS = [("lsa", "make_text_vectors.py"), ("syn", "make_synthetic.py")]
 

@@ -18,7 +18,8 @@ def build(folder: Path) -> Path:
 
 
 def run(folder: Path, port: int, requests: list[bytes], connections: int, seconds: float, wire: str = "http") -> dict:
-    """`seconds` of load, or each request once for 0: elapsed_s, per_second, p50_ms, p99_ms, statuses."""
+    """`seconds` of load, or each request once for 0: elapsed_s, per_second, p50_ms, p99_ms, statuses; each_second and
+    slowest_ms by second since `began`, a reading of `time.monotonic`."""
     program = build(folder)
     with tempfile.NamedTemporaryFile(dir=folder, prefix="requests-") as file:
         for request in requests:

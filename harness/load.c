@@ -6,6 +6,8 @@
  * cc -O2 -o load load.c && ./load PORT CONNECTIONS SECONDS http|resp FILE
  *
  * Each connection starts at another place in the list, so that the same request is seldom asked twice at a time.
+ * `each_second` counts what was answered with 200 in each second since `began` (CLOCK_MONOTONIC), `slowest_ms` is the
+ * longest of all answers in that second.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -38,6 +40,9 @@ static size_t *at, *length, requests;
 static uint64_t statuses[600];
 static float *latencies;
 static size_t answered, latency_room;
+static uint64_t *each_second;  /* answered with 200 */
+static double *slowest_ms;
+static size_t seconds_seen;
 static int resp;
 
 static double now(void) {
@@ -105,8 +110,15 @@ static void push_out(Connection *c) {
     }
 }
 
-static void note(int status, double took) {
+static void note(int status, double took, size_t second) {
     statuses[status > 0 && status < 600 ? status : 0]++;
+    if (second >= seconds_seen) {
+        each_second = realloc(each_second, (second + 1) * sizeof *each_second);
+        slowest_ms = realloc(slowest_ms, (second + 1) * sizeof *slowest_ms);
+        for (; seconds_seen <= second; seconds_seen++) each_second[seconds_seen] = slowest_ms[seconds_seen] = 0;
+    }
+    each_second[second] += status == 200;
+    if (took * 1e3 > slowest_ms[second]) slowest_ms[second] = took * 1e3;
     if (answered == latency_room) {
         latency_room = latency_room ? 2 * latency_room : 1 << 16;
         latencies = realloc(latencies, latency_room * sizeof *latencies);
@@ -169,7 +181,7 @@ int main(int argc, char **argv) {
                 int status = whole(c, &used);
                 if (!status) continue;
                 double t = now();
-                note(status, t - c->began);
+                note(status, t - c->began, t - start);
                 memmove(c->in, c->in + used, c->have -= used);
                 if (seconds > 0 ? t >= until : next >= requests) { c->done = 1; running--; break; }
                 c->request = seconds > 0 ? (c->request + 1) % requests : next++;
@@ -186,6 +198,10 @@ int main(int argc, char **argv) {
     const char *comma = "";
     for (int s = 0; s < 600; s++)
         if (statuses[s]) { printf("%s\"%d\":%lu", comma, s, (unsigned long)statuses[s]); comma = ","; }
-    printf("}}\n");
+    printf("},\"began\":%.6f,\"each_second\":[", start);
+    for (size_t i = 0; i < seconds_seen; i++) printf("%s%lu", i ? "," : "", (unsigned long)each_second[i]);
+    printf("],\"slowest_ms\":[");
+    for (size_t i = 0; i < seconds_seen; i++) printf("%s%.2f", i ? "," : "", slowest_ms[i]);
+    printf("]}\n");
     return 0;
 }

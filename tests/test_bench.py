@@ -6,9 +6,11 @@ import json
 import numpy as np
 import pytest
 
-from bench import dataset, make_synthetic
+from bench import client, dataset, make_synthetic
 from bench.kill9 import DELETED, Writer, compare
+from bench.moving import Searching
 from bench.report import Report, spread
+from bench.speed import Row, every, over
 from harness import exact
 from harness.cgroup import MIB, margin
 from harness.rest import points_body
@@ -96,3 +98,54 @@ def test_drawn_vectors_are_unit_and_repeatable():
     np.testing.assert_array_equal(one, two)
     np.testing.assert_allclose(np.linalg.norm(one, axis=1), 1, rtol=1e-5)
     assert dataset.K == 10
+
+
+def test_an_upload_that_is_prepared_sends_each_row_once():
+    base = np.random.default_rng(5).standard_normal((25, 4)).astype(np.float32)
+    bodies = [json.loads(raw.split(b"\r\n\r\n", 1)[1])["batch"] for raw in client.prepare_upload(base, 10)]
+    assert sum((body["ids"] for body in bodies), []) == list(range(25))
+    np.testing.assert_array_equal(np.float32(sum((body["vectors"] for body in bodies), [])), base)
+
+
+def test_a_rate_is_of_whole_seconds_of_one_budget():
+    searching = Searching.__new__(Searching)
+    searching.error = ""
+    searching.seen = {"began": 100.0, "each_second": [5, 6, 7, 8, 1], "slowest_ms": [1, 2, 9, 3, 50], "statuses": {"200": 27}}
+    assert searching.between(100.5, 104.2) == ([6, 7, 8], 9)
+    assert searching.between(101.2, 101.9) == ([], 0)
+    assert searching.failed() == ""
+    searching.seen["statuses"]["429"] = 2
+    assert searching.failed() == "2 x 429"
+
+
+class FakeLab:
+    """Answers as `lab minram --json` does: recall rises with ef, and a budget may be too small to start."""
+
+    def __init__(self, starts=True):
+        self.starts, self.efs = starts, []
+
+    def run(self, *options):
+        self.efs.append(int(options[options.index("--ef") + 1]) if "--ef" in options else None)
+        rate, recall = {"median": 100.0}, {"median": 0.90 + (self.efs[-1] or 60) / 2000}
+        figures = {"requests_per_second": rate, "recall": recall, "peak_bytes": {"median": 2 * MIB}, "p50_ms": rate, "p99_ms": rate}
+        served = {"failed": [], "not_green": [], "refused": 0, **figures}
+        killed = {"failed": ["killed"], "not_green": [], "refused": 0, **dict.fromkeys(figures)}
+        return {"limits": [served if self.starts else killed], "disk": None}
+
+
+def test_the_table_of_speed_raises_ef_until_the_recall_is_reached_and_stays_there():
+    row = Row("r", FakeLab(), "8MiB", recall_wanted=0.95, efs=[None, 80, 100, 120])
+    row.measure(small=True)
+    row.measure(small=True)
+    assert row.lab.efs == [None, 80, 100, 100] and row.rates == [100.0, 100.0]
+    assert over([4, 6], [2, 3]) == [2, 2]
+
+
+@pytest.mark.parametrize(("starts", "memory", "missed"), [(True, "8MiB", []), (True, "1MiB", ["highest charge"]), (False, "8MiB", ["every query"])])
+def test_the_table_of_speed_sees_what_is_killed_or_too_large(starts, memory, missed):
+    row = Row("r", FakeLab(starts), memory, efs=[120])
+    row.measure(small=True)
+    report = Report("t", argparse.Namespace(small=True, json=None))
+    every(row, report, 1)
+    wrong = [r["what"] for r in report.rows if r["ok"] is False]
+    assert len(wrong) == len(missed) and all(part in what for part, what in zip(missed, wrong, strict=True))

@@ -204,6 +204,15 @@ pub fn process_reads(process: u32) -> Option<Reads> {
     Some(Reads { requests: None, bytes: bytes.trim().parse().ok()? })
 }
 
+/// Processor seconds that a process has used so far, its threads that work in the kernel included.
+pub fn process_cpu_s(process: u32) -> Option<f64> {
+    let text = files::read_text(Path::new(&format!("/proc/{process}/stat"))).ok()?;
+    // Its name may hold blanks and ends with the last bracket; of what follows, 12 and 13 are user and system time.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+    let ticks = [11, 12].into_iter().map(|at| fields.get(at)?.parse::<u64>().ok()).sum::<Option<u64>>()?;
+    Some(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
 /// The largest resident set of a process so far.
 pub fn process_peak(process: u32) -> Option<u64> {
     let text = files::read_text(Path::new(&format!("/proc/{process}/status"))).ok()?;
@@ -214,6 +223,7 @@ pub fn process_peak(process: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ramekin_base::{Clock, SystemClock};
 
     #[test]
     fn both_kinds_of_counters_are_read() {
@@ -237,5 +247,9 @@ mod tests {
     fn a_process_is_counted() {
         assert!(process_peak(std::process::id()).unwrap() > 100_000);
         assert!(process_peak(u32::MAX).is_none());
+        let clock = SystemClock::new();
+        while clock.now() < Duration::from_millis(50) {}
+        assert!(process_cpu_s(std::process::id()).unwrap() >= 0.03);
+        assert!(process_cpu_s(u32::MAX).is_none());
     }
 }

@@ -182,6 +182,11 @@ impl Server {
         }
     }
 
+    /// Processor seconds that it has used so far.
+    pub fn cpu_s(&self) -> Option<f64> {
+        cgroup::process_cpu_s(self.child.id())
+    }
+
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

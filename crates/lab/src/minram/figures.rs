@@ -13,6 +13,9 @@ pub struct Run {
     pub started_s: f64,
     pub empty_rate: Option<f64>,
     pub reads: Option<Reads>,
+    /// Processor seconds while the queries ran: the server's, and those of the load and its threads.
+    pub cpu_s: Option<f64>,
+    pub load_cpu_s: Option<f64>,
     pub peak: Option<u64>,
     pub kills: u64,
     /// Why the collection was not green while it was searched.
@@ -62,15 +65,17 @@ pub const FIGURES: &[Figure] = &[
     ("recall", "recall@10", |run| Some(run.seen.recall()), |spread| spread.text(4)),
     ("p50_ms", "p50 ms", |run| Some(percentile(&run.seen.laps_ms, 0.5)), |spread| spread.text(2)),
     ("p99_ms", "p99 ms", |run| Some(percentile(&run.seen.laps_ms, 0.99)), |spread| spread.text(1)),
-    ("reads_per_query", "reads/query", |run| each(run, run.reads?.requests?), |spread| spread.text(1)),
-    ("read_bytes_per_query", "KiB read/query", |run| each(run, run.reads?.bytes), |spread| spread.in_kib()),
+    ("reads_per_query", "reads/query", |run| each(run, run.reads?.requests? as f64), |spread| spread.text(1)),
+    ("read_bytes_per_query", "KiB read/query", |run| each(run, run.reads?.bytes as f64), |spread| spread.in_kib()),
+    ("cpu_us_per_query", "CPU us/query", |run| each(run, run.cpu_s? * 1e6), |spread| spread.text(0)),
+    ("load_cpu_us_per_query", "load's CPU us", |run| each(run, run.load_cpu_s? * 1e6), |spread| spread.text(0)),
     ("peak_bytes", "peak MiB", |run| Some(run.peak? as f64), |spread| spread.in_mib()),
     ("started_s", "ready after s", |run| Some(run.started_s), |spread| spread.text(2)),
     ("empty_per_second", "empty handler/s", |run| run.empty_rate, |spread| spread.text(0)),
 ];
 
-fn each(run: &Run, total: u64) -> Option<f64> {
-    (run.seen.answered > 0).then(|| total as f64 / run.seen.answered as f64)
+fn each(run: &Run, total: f64) -> Option<f64> {
+    (run.seen.answered > 0).then(|| total / run.seen.answered as f64)
 }
 
 /// Slow servers need a digit behind the point.

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   drop the page cache ─► start in the cgroup ─► green ─► warm-up ─► load ─► /healthz ─► stop
-//!                                                            reads ───┴── counted by the kernel in between
+//!                                             reads, processor time ──┴── counted by the kernel in between
 //! ```
 
 use super::figures::{Outcome, Run};
 use super::options::{Options, PageCache};
 use super::prepare::{COLLECTION, numbers, wait_green};
-use crate::cgroup::Reads;
+use crate::cgroup::{Reads, process_cpu_s};
 use crate::dataset::Dataset;
 use crate::files;
 use crate::http::{Connection, request};
@@ -104,9 +104,12 @@ impl<'a> Runner<'a> {
         let order = shuffled(self.requests.len(), repeat + 1);
         let (warm, order) = order.split_at(self.options.warm_up.min(order.len().saturating_sub(1)));
         self.load(server.port, &self.requests, warm, self.options.seconds, &[]);
-        let before = server.reads();
+        let own = || process_cpu_s(std::process::id());
+        let (reads, cpu_s, load_cpu_s) = (server.reads(), server.cpu_s(), own());
         run.seen = self.load(server.port, &self.requests, order, self.options.seconds, &self.set.truth);
-        run.reads = difference(before, server.reads());
+        run.reads = difference(reads, server.reads());
+        run.cpu_s = server.cpu_s().zip(cpu_s).map(|(after, before)| after - before);
+        run.load_cpu_s = own().zip(load_cpu_s).map(|(after, before)| after - before);
         let empty = vec![request("GET", "/healthz", "")];
         let seen = self.load(server.port, &empty, &vec![0; EMPTY.1], EMPTY.0, &[]);
         run.empty_rate = (seen.answered > 0).then(|| seen.rate());
