@@ -29,6 +29,7 @@ ROWS = [
     ("upload", "upload.py", [], []),
     ("moving", "moving.py", [], []),
     ("wide", "wide.py", [], []),
+    ("plan", "plan.py", [], []),
 ]
 SETS = [("lsa", "make_text_vectors.py"), ("syn", "make_synthetic.py")]
 
