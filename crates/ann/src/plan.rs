@@ -52,11 +52,20 @@ pub(crate) struct Plan {
     pub(crate) read_buffer: usize,
 }
 
+/// Bytes that a build over so many dimensions needs: some whole vectors in every place where one must fit.
+fn least_bytes(dim: usize) -> u64 {
+    LIMIT_LEAST.max(4 * dim as u64 * 96)
+}
+
 impl Plan {
     pub(crate) fn make(count: usize, originals: Originals, work: &Work<'_>, options: &BuildOptions) -> Result<Self> {
         let limit = match work.account.limit() {
             u64::MAX => LIMIT_WITHOUT,
-            limit => limit.saturating_sub(work.account.used()) * options.percent.min(100) / 100,
+            limit => {
+                let free = limit.saturating_sub(work.account.used());
+                // A build that is tried again with less has what it needs at least, as far as there is that much.
+                (free * options.percent.min(100) / 100).max(free.min(least_bytes(originals.dim)))
+            }
         };
         Self::of(count, originals, limit, options)
     }
@@ -70,8 +79,7 @@ impl Plan {
         let dim = originals.dim;
         let row = 4 * dim as u64;
         let share = |parts: u64, of: u64| (limit * parts / of) as usize;
-        // Not less than a few whole vectors in every place where one must fit.
-        let least = LIMIT_LEAST.max(row * 96);
+        let least = least_bytes(dim);
         if limit < least {
             let (needed, there) = (Size(least), Size(limit));
             let text =

@@ -238,6 +238,9 @@ impl<'a> Search<'a> {
     }
 }
 
+/// What lists may miss where scores are the codes' estimates, of what they may miss otherwise.
+const UNRESCORED: f32 = 0.4;
+
 impl Index {
     /// The `k` nearest vectors to `query`, best first, as exact and as many as `params` ask for. Hits score above
     /// `threshold`, if there is one.
@@ -274,7 +277,11 @@ impl Index {
     pub fn setting(&self, k: usize, params: &SearchParams<'_>, narrow: bool) -> Setting {
         let recall = match (params.ef, params.recall) {
             (Some(ef), _) => recall_of_ef(ef.max(k.min(64))),
-            (None, recall) => aim(recall.unwrap_or(self.meta.recall)),
+            (None, recall) => {
+                let aim = aim(recall.unwrap_or(self.meta.recall));
+                // Wide codes that nobody corrects miss some of the best by themselves: lists make up for it.
+                if params.rescore || narrow { aim } else { 1.0 - (1.0 - aim) * UNRESCORED }
+            }
         };
         let curve = &self.meta.curve;
         let mut setting = if narrow { curve.at_narrow(recall, k) } else { curve.at(recall, k) };

@@ -141,7 +141,10 @@ impl Store {
             shared.catalog.write().collections.insert(collection.name.clone(), Arc::new(opened));
         }
         let log = replay(&shared, durable, json.meta_from)?;
-        residency::plan(&shared);
+        // With nothing to do it rests at once, and what is to be resident is there before the first query.
+        if !rest::turn(&shared) {
+            residency::plan(&shared);
+        }
         let writer = Writer::new(shared.clone(), log);
         let store = Self { shared, writer: Arc::new(Mutex::new(Some(writer))), threads: Arc::default() };
         if store.shared.options.threads {
