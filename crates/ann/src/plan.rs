@@ -77,7 +77,6 @@ impl Plan {
 
     pub(crate) fn of(count: usize, originals: Originals, limit: u64, options: &BuildOptions) -> Result<Self> {
         let dim = originals.dim;
-        let row = 4 * dim as u64;
         let share = |parts: u64, of: u64| (limit * parts / of) as usize;
         let least = least_bytes(dim);
         if limit < least {

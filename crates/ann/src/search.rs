@@ -239,7 +239,7 @@ impl<'a> Search<'a> {
 }
 
 /// What lists may miss where scores are the codes' estimates, of what they may miss otherwise.
-const UNRESCORED: f32 = 0.4;
+const UNRESCORED: f32 = 0.75;
 
 impl Index {
     /// The `k` nearest vectors to `query`, best first, as exact and as many as `params` ask for. Hits score above
