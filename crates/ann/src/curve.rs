@@ -165,6 +165,18 @@ pub fn aim(wished: f32) -> f32 {
     1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * 0.8
 }
 
+impl Curve {
+    /// The same where only one-bit codes are at hand, and a little recall costs many reads: no more safety than the number
+    /// of points asks for that the curve was measured on.
+    pub(crate) fn aim_narrow(&self, wished: f32) -> f32 {
+        let safety = 0.2 * (FEW_POINTS / self.points.max(1) as f32).sqrt().min(1.0);
+        1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * (1.0 - safety)
+    }
+}
+
+/// A curve that was measured on so few points, or fewer, needs all the safety.
+const FEW_POINTS: f32 = 64.0;
+
 #[cfg(test)]
 mod tests {
     use super::*;

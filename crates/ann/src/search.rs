@@ -278,9 +278,13 @@ impl Index {
         let recall = match (params.ef, params.recall) {
             (Some(ef), _) => recall_of_ef(ef.max(k.min(64))),
             (None, recall) => {
-                let aim = aim(recall.unwrap_or(self.meta.recall));
-                // Wide codes that nobody corrects miss some of the best by themselves: lists make up for it.
-                if params.rescore || narrow { aim } else { 1.0 - (1.0 - aim) * UNRESCORED }
+                let wished = recall.unwrap_or(self.meta.recall);
+                match (narrow, params.rescore) {
+                    (true, _) => self.meta.curve.aim_narrow(wished),
+                    (false, true) => aim(wished),
+                    // Wide codes that nobody corrects miss some of the best by themselves: lists make up for it.
+                    (false, false) => 1.0 - (1.0 - aim(wished)) * UNRESCORED,
+                }
             }
         };
         let curve = &self.meta.curve;

@@ -44,6 +44,7 @@ fn placement(vector: &Section, hnsw: &Section, quantization: &Section) -> Placem
         index: wish(hnsw).unwrap_or_default(),
         codes: kind.and_then(|(_, fields)| wish(fields).or_else(|| pinned(fields))).unwrap_or_default(),
         code_bits_max: kind.and_then(|(kind, fields)| bits(kind, fields)),
+        ef_construct: hnsw.get("ef_construct").and_then(Value::as_u64).map(|ef| ef as usize),
     }
 }
 
@@ -123,5 +124,7 @@ mod tests {
             "quantization_config":{"turbo":{"bits":"bits2"}}},"hnsw_config":{"on_disk":true},
             "quantization_config":{"scalar":{"type":"int8"}}}"#);
         assert_eq!((own.vectors, own.index, own.code_bits_max), (Wish::Cached, Wish::Pinned, Some(2.0)));
+        let careful = of(r#"{"vectors":{"size":4,"distance":"Dot"},"hnsw_config":{"ef_construct":400}}"#);
+        assert_eq!(careful.ef_construct, Some(400));
     }
 }

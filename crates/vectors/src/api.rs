@@ -51,6 +51,9 @@ pub struct Placement {
     pub codes: Wish,
     /// Bits a dimension that resident codes may take, by the kind of quantisation that was asked for; `None`: any.
     pub code_bits_max: Option<f32>,
+    /// `ef_construct`: how carefully the index is to be built.
+    #[serde(default)]
+    pub ef_construct: Option<usize>,
 }
 
 impl VectorConfig {

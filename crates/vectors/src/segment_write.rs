@@ -83,7 +83,9 @@ pub(crate) fn write_segment(
     }
     let mut vectors = Vec::new();
     for (at, (name, vector)) in config.vectors.iter().enumerate() {
-        let options = BuildOptions { recall: config.recall, percent, ..BuildOptions::default() };
+        let default = BuildOptions::default();
+        let ef_construct = vector.placement.ef_construct.unwrap_or(default.ef_construct);
+        let options = BuildOptions { recall: config.recall, percent, ef_construct };
         let index = match rows.vectors(name)? {
             Some(source) if !source.is_empty() => {
                 let mut source = Ordinals::new(source, counted.points as usize, &work.account)?;
