@@ -242,10 +242,29 @@ fn build(
         .map_err(|error| Error::bug(format!("a segment does not describe itself: {error}")))?;
     out.finish(&json)?;
     let file_name = shared.storage.name_of(&path)?;
-    let file = shared.storage.open_file(&file_name)?;
-    let segment = Segment::open(&file_name, file, &shared.accounts.segments)?;
+    let segment = open(shared, what, &file_name)?;
     log_done(name, what, &meta, &segment);
     Ok(Some(Arc::new(segment)))
+}
+
+/// So often a merge looks again whether there is memory to open what it has written, and how long it waits in between.
+const OPEN_PATIENCE: (u32, Duration) = (200, Duration::from_millis(50));
+
+/// Opens what was built. A seal must not wait for memory that only it can free (its points have left room for it); a merge
+/// has taken long, and nothing waits for it.
+fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
+    let open = || Segment::open(name, shared.storage.open_file(name)?, &shared.accounts.segments);
+    let mut opened = open();
+    // In one thread with all others nobody would release anything meanwhile.
+    let may_wait = what == MERGE && !shared.inline.load(Ordering::SeqCst);
+    for _ in 0..if may_wait { OPEN_PATIENCE.0 } else { 0 } {
+        if shared.is_closing() || !opened.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
+            break;
+        }
+        shared.accounts.segments.wait_for_release(OPEN_PATIENCE.1);
+        opened = open();
+    }
+    opened
 }
 
 fn log_done(name: &str, what: &str, meta: &SegmentMeta, segment: &Segment) {
@@ -305,6 +324,10 @@ fn note<T>(collection: &Collection, what: &str, name: &str, outcome: &Result<T>)
     match outcome {
         Ok(_) => *collection.error.lock() = None,
         Err(error) if error.kind() == Kind::Closed => {}
+        // A merge that finds too little memory for the moment is made later, and nothing is wrong until then.
+        Err(error) if error.kind() == Kind::Busy && what == MERGE => {
+            tracing::warn!(collection = name, "{what} put off: {error}");
+        }
         Err(error) => {
             let text = format!("{what} failed: {error}");
             let before = collection.error.lock().replace(text.clone());
