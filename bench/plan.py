@@ -45,7 +45,7 @@ SHAPES = [
     Shape(100_000, 768, "64MiB", "drawn"),
     Shape(50_000, 1536, "96MiB", "drawn"),
 ]
-SMALL = [Shape(20_000, 32, "32MiB", "drawn")]
+SMALL = [Shape(20_000, 32, "32MiB", "drawn"), Shape(40_000, 100, "32MiB", "drawn")]
 QUERIES = 2_000
 
 
