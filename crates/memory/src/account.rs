@@ -8,6 +8,15 @@
 //!      order of `pressure.rs`, then the caller gets `Busy` or `NoMemory`.
 //! ```
 //!
+//! A floor may be lent: its bytes are free then, but only to accounts that yield. The others keep away from them:
+//!
+//! ```text
+//!   |  firm: in use by who does not yield, and floors  |        yielding        |   limit
+//!   |                              may grow up to here >|< lent floors           |
+//! ```
+//!
+//! so that it can be taken back whatever the others hold, as soon as those yield.
+//!
 //! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
 //! tree that is always consistent is worth more than the last nanoseconds.
 
@@ -32,6 +41,9 @@ struct Tree {
     nodes: Vec<Node>,
     free: Vec<usize>,
     peak: u64,
+    /// Floors that are lent, and bytes above their floors that yielding accounts hold.
+    lent: u64,
+    yielding: u64,
 }
 
 #[derive(Clone)]
@@ -41,6 +53,10 @@ pub(crate) struct Node {
     pub(crate) parent: Option<usize>,
     pub(crate) limit: u64,
     pub(crate) floor: u64,
+    /// The floor that it had, and has again when it asks for it.
+    lent: u64,
+    /// What is reserved here is given back when others are short.
+    yields: bool,
     /// Bytes in use by this account and those below it (floors below count in full).
     pub(crate) used: u64,
     /// Bytes that were reserved on this account itself.
@@ -54,6 +70,10 @@ impl Node {
     /// What the parent must hold for this account when it uses `used`.
     fn claim(&self, used: u64) -> u64 {
         used.max(self.floor)
+    }
+
+    fn above_floor(&self) -> u64 {
+        self.used.saturating_sub(self.floor)
     }
 }
 
@@ -78,13 +98,15 @@ impl Budget {
             parent: None,
             limit: bytes,
             floor: 0,
+            lent: 0,
+            yields: false,
             used: 0,
             own: 0,
             predicted: None,
             wanted: None,
             handles: 1,
         };
-        let tree = Tree { nodes: vec![root], free: Vec::new(), peak: 0 };
+        let tree = Tree { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, yielding: 0 };
         Self {
             shared: Arc::new(Shared {
                 tree: Mutex::new(tree),
@@ -192,21 +214,48 @@ impl Tree {
             let node = &self.nodes[index];
             let used = node.used.saturating_add(more);
             if used > node.limit && more > 0 {
-                return Err(Short { index, missing: used - node.limit });
+                return Err(Short { index, missing: used - node.limit, firm: false });
             }
             steps.push((index, more));
             more = node.claim(used) - node.claim(node.used);
             next = node.parent;
         }
+        self.check_firm(index, steps.last().map_or(0, |(_, more)| *more))?;
+        let before = self.nodes[index].above_floor();
         for (index, more) in steps {
             self.nodes[index].used += more;
         }
         self.nodes[index].own += bytes;
+        self.yielding += self.yields_above(index, before);
         self.peak = self.peak.max(self.nodes[0].used);
         Ok(())
     }
 
+    /// Who does not yield must leave what is lent to those who do.
+    fn check_firm(&self, index: usize, more: u64) -> Result<(), Short> {
+        let root = &self.nodes[0];
+        let firm = (root.used + more).saturating_sub(self.yielding);
+        let most = root.limit.saturating_sub(self.lent);
+        match self.lent > 0 && more > 0 && !self.nodes[index].yields && firm > most {
+            true => Err(Short { index: 0, missing: firm - most, firm: true }),
+            false => Ok(()),
+        }
+    }
+
+    /// What a yielding account holds above its floor more than `before`; 0 of others.
+    fn yields_above(&self, index: usize, before: u64) -> u64 {
+        let node = &self.nodes[index];
+        if node.yields { node.above_floor() - before } else { 0 }
+    }
+
     fn sub(&mut self, index: usize, bytes: u64) {
+        let before = self.nodes[index].above_floor();
+        self.sub_used(index, bytes);
+        let node = &self.nodes[index];
+        self.yielding -= if node.yields { before - node.above_floor() } else { 0 };
+    }
+
+    fn sub_used(&mut self, index: usize, bytes: u64) {
         self.nodes[index].own -= bytes;
         let (mut next, mut less) = (Some(index), bytes);
         while let Some(index) = next {
@@ -235,7 +284,19 @@ impl Tree {
 
     /// Moves a floor, or says what is short for it.
     fn set_floor(&mut self, index: usize, bytes: u64) -> Result<Result<(), (Short, Error)>> {
+        let lent = std::mem::take(&mut self.nodes[index].lent);
+        self.lent -= lent;
+        let moved = self.move_floor(index, bytes);
+        if !matches!(moved, Ok(Ok(()))) {
+            self.nodes[index].lent = lent;
+            self.lent += lent;
+        }
+        moved
+    }
+
+    fn move_floor(&mut self, index: usize, bytes: u64) -> Result<Result<(), (Short, Error)>> {
         let node = &self.nodes[index];
+        let above = node.above_floor();
         let (before, after) = (node.claim(node.used), node.used.max(bytes));
         let parent = node.parent.ok_or_else(|| Error::bug("the budget itself has no floor"))?;
         if after > before {
@@ -249,6 +310,9 @@ impl Tree {
             self.sub(parent, before - after);
         }
         self.nodes[index].floor = bytes;
+        if self.nodes[index].yields {
+            self.yielding = self.yielding + self.nodes[index].above_floor() - above;
+        }
         Ok(Ok(()))
     }
 
@@ -257,6 +321,7 @@ impl Tree {
         if self.nodes[index].handles > 0 || index == 0 {
             return;
         }
+        self.lent -= std::mem::take(&mut self.nodes[index].lent);
         let (floor, parent) = (self.nodes[index].floor, self.nodes[index].parent);
         if let Some(parent) = parent {
             // What a floor still held goes back; all reservations are gone, or a handle would live.
@@ -274,6 +339,15 @@ const ROUNDS: usize = 4;
 struct Short {
     index: usize,
     missing: u64,
+    /// Who yields cannot help: it is lent, and not to who asks.
+    firm: bool,
+}
+
+impl Short {
+    /// Only the root's shortage can be eased by others.
+    fn can_be_eased(&self) -> bool {
+        self.index == 0 && !self.firm
+    }
 }
 
 impl Account {
@@ -286,6 +360,8 @@ impl Account {
             parent: Some(self.index),
             limit: u64::MAX,
             floor: 0,
+            lent: 0,
+            yields: false,
             used: 0,
             own: 0,
             predicted: None,
@@ -325,11 +401,35 @@ impl Account {
             let mut tree = self.shared.tree.lock();
             let Err((short, error)) = tree.set_floor(self.index, bytes)? else { return Ok(()) };
             drop(tree);
-            if short.index != 0 || self.shared.ask(short.missing) == 0 {
+            if !short.can_be_eased() || self.shared.ask(short.missing) == 0 {
                 return Err(error);
             }
         }
         self.shared.tree.lock().set_floor(self.index, bytes)?.map_err(|(_, error)| error)
+    }
+
+    /// This account's reservations are given back when others are short: it may use floors that are lent.
+    #[must_use]
+    pub fn yielding(self) -> Account {
+        let mut tree = self.shared.tree.lock();
+        if !std::mem::replace(&mut tree.nodes[self.index].yields, true) {
+            tree.yielding += tree.nodes[self.index].above_floor();
+        }
+        drop(tree);
+        self
+    }
+
+    /// Lends the floor to accounts that yield, until it is set again.
+    pub fn lend_floor(&self) {
+        let mut tree = self.shared.tree.lock();
+        let floor = tree.nodes[self.index].floor;
+        // A floor that shrinks cannot fail.
+        if matches!(tree.set_floor(self.index, 0), Ok(Ok(()))) && floor > 0 {
+            tree.nodes[self.index].lent = floor;
+            tree.lent += floor;
+        }
+        drop(tree);
+        self.shared.released.notify_all();
     }
 
     /// States what a formula over counts alone says that this account should hold.
@@ -376,8 +476,7 @@ impl Account {
             let Err(short) = tree.add(self.index, bytes) else { return Ok(()) };
             let error = tree.error(&short, self.index, bytes);
             drop(tree);
-            // Only the root's shortage can be eased by others.
-            if short.index != 0 || self.shared.ask(short.missing) == 0 {
+            if !short.can_be_eased() || self.shared.ask(short.missing) == 0 {
                 return Err(error);
             }
         }
@@ -425,7 +524,7 @@ impl Tree {
                 && !ancestors(index).any(|own| own == *other)
                 && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
         };
-        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor).sum()
+        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor.max(self.nodes[other].lent)).sum()
     }
 }
 
@@ -477,15 +576,16 @@ impl Reservation {
         Reservation { account: self.account.clone(), bytes }
     }
 
-    /// The same bytes, on another account of the budget: nobody else can take them in between, and a budget that is
-    /// overdrawn because it shrank stands in the way of nobody. Where the other account may not hold them, they are
-    /// given back.
-    pub fn moved_to(mut self, account: &Account) -> Result<Reservation> {
+    /// Hands `bytes` of it over to another account of the budget: nobody else can take them in between, and a budget that
+    /// is overdrawn because it shrank stands in the way of nobody. Where the other account may not hold them, they stay.
+    pub fn hand_over(&mut self, bytes: u64, account: &Account) -> Result<Reservation> {
+        let bytes = bytes.min(self.bytes);
         let mut tree = self.account.shared.tree.lock();
-        tree.transfer(self.account.index, account.index, self.bytes)
-            .map_err(|short| tree.error(&short, account.index, self.bytes))?;
+        tree.transfer(self.account.index, account.index, bytes)
+            .map_err(|short| tree.error(&short, account.index, bytes))?;
         drop(tree);
-        Ok(Reservation { account: account.clone(), bytes: std::mem::take(&mut self.bytes) })
+        self.bytes -= bytes;
+        Ok(Reservation { account: account.clone(), bytes })
     }
 
     /// Takes over what `other` holds. Both are of one account.
@@ -528,20 +628,43 @@ mod tests {
         let (a, b) = (budget.root().child("a", ""), budget.root().child("b", "").child("c", ""));
         let small = budget.root().child("small", "").with_limit(10);
         a.set_floor(20).unwrap();
-        let held = a.try_reserve(100).unwrap();
-        let held = held.moved_to(&b).unwrap_err();
-        assert_eq!(held.kind(), Kind::NoMemory, "the floor of `a` is held besides");
-        assert_eq!((a.used(), b.used(), budget.reserved()), (0, 0, 20));
-        let held = a.try_reserve(80).unwrap();
-        a.set_floor(0).unwrap();
-        let moved = held.moved_to(&b).unwrap();
-        assert_eq!((a.used(), b.used(), moved.bytes(), budget.reserved()), (0, 80, 80, 80));
+        let mut held = a.try_reserve(100).unwrap();
+        assert_eq!(held.hand_over(100, &b).unwrap_err().kind(), Kind::NoMemory, "the floor of `a` is held besides");
+        assert_eq!((a.used(), b.used(), budget.reserved()), (100, 0, 100));
+        let mut moved = held.hand_over(80, &b).unwrap();
+        assert_eq!((a.used(), b.used(), held.bytes(), moved.bytes(), budget.reserved()), (20, 80, 20, 80, 100));
         // The budget shrinks below what is held: it may still move.
         budget.set_limit(50);
-        let moved = moved.moved_to(&a).unwrap();
-        assert_eq!((a.used(), b.used(), budget.reserved()), (80, 0, 80));
-        assert!(moved.moved_to(&small).is_err());
-        assert_eq!(budget.reserved(), 0);
+        let back = moved.hand_over(80, &a).unwrap();
+        assert_eq!((a.used(), b.used(), budget.reserved()), (100, 0, 100));
+        assert!(held.hand_over(20, &small).is_err());
+        drop((held, moved, back));
+        assert_eq!(budget.reserved(), 20);
+    }
+
+    #[test]
+    fn what_is_lent_comes_back_whatever_others_hold() {
+        let budget = Budget::new(100);
+        let (seal, crowd) = (budget.root().child("seal", ""), budget.root().child("crowd", ""));
+        let pages = budget.root().child("pages", "").yielding();
+        pages.set_floor(10).unwrap();
+        seal.set_floor(40).unwrap();
+        seal.lend_floor();
+        assert_eq!(budget.reserved(), 10);
+        let mut held = pages.try_reserve(70).unwrap();
+        // Others may have what is left, and what yields, but not what is lent.
+        let most = crowd.try_reserve(30).unwrap();
+        assert_eq!(crowd.try_reserve(1).unwrap_err().kind(), Kind::Busy);
+        held.shrink(60);
+        let more = crowd.try_reserve(20).unwrap();
+        assert_eq!(crowd.try_reserve(1).unwrap_err().kind(), Kind::Busy, "10 of the floor of `pages`, 40 are lent");
+        assert_eq!(crowd.try_reserve(91).unwrap_err().kind(), Kind::NoMemory);
+        let again = pages.try_reserve(40).unwrap();
+        assert!(seal.set_floor(40).is_err(), "nobody was asked to yield");
+        drop(again);
+        seal.set_floor(40).unwrap();
+        drop((most, more));
+        assert!(crowd.try_reserve(50).is_ok());
     }
 
     #[test]

@@ -102,6 +102,7 @@ impl Pages {
     /// A cache that takes what is free below `account` and yields it when `budget` is short.
     /// `virtual_bytes` are addresses, not memory: all files open at one time must fit them.
     pub fn new(disk: Arc<dyn Disk>, account: Account, budget: &Budget, virtual_bytes: u64) -> Result<Pages> {
+        let account = account.yielding();
         let cache = Arc::new(Cache {
             disk,
             space: Space::new(virtual_bytes)?,

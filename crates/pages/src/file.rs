@@ -167,13 +167,15 @@ impl PageFile {
         let section = &self.sections[index as usize];
         if let Some(owner) = section.owner.get() {
             let pages = section.entry.pages() as usize;
-            *section.owned.lock() = self.cache.purse.lock().give_to(owner, pages).ok();
+            let given = self.cache.purse.lock().give_to(owner, pages).ok();
+            *section.owned.lock() = given;
         }
     }
 
     /// The cache pays for the section again, before its pages leave.
     pub(crate) fn discharge_owner(&self, index: u32) {
-        if let Some(owned) = self.sections[index as usize].owned.lock().take() {
+        let owned = self.sections[index as usize].owned.lock().take();
+        if let Some(owned) = owned {
             self.cache.purse.lock().take_back(owned, self.cache.account());
         }
     }

@@ -82,22 +82,19 @@ impl Purse {
 
     /// Kept pages are booked on the account of the section's owner from now on.
     pub(crate) fn give_to(&mut self, owner: &Account, pages: usize) -> Result<Reservation> {
-        let bytes = pages as u64 * PAGE_COST;
-        let held = self.held.split(bytes);
-        // Where it cannot be, what was split off was given back, and is taken again for the pages that stay here.
-        let moved = held.moved_to(owner);
-        match &moved {
-            Ok(_) => self.owned += bytes,
-            Err(_) => self.held.grow_calm(bytes)?,
-        }
-        moved
+        let owned = self.held.hand_over(pages as u64 * PAGE_COST, owner)?;
+        self.owned += owned.bytes();
+        Ok(owned)
     }
 
     /// Kept pages are booked here again, before they leave.
-    pub(crate) fn take_back(&mut self, owned: Reservation, account: &Account) {
-        self.owned -= owned.bytes();
-        match owned.moved_to(account) {
-            Ok(held) => self.held.join(held),
+    pub(crate) fn take_back(&mut self, mut owned: Reservation, account: &Account) {
+        let bytes = owned.bytes();
+        match owned.hand_over(bytes, account) {
+            Ok(held) => {
+                self.owned -= bytes;
+                self.held.join(held);
+            }
             Err(_) => debug_assert!(false, "the cache's account has no limit of its own"),
         }
     }

@@ -69,7 +69,7 @@ impl Reservoir {
         }
         // Nobody waits for it, and nobody gives way.
         let bytes = (size_of::<Kept>() + using.len() + size_of_val(vector)) as u64;
-        let Ok(memory) = shared.accounts.queries.try_reserve_calm(bytes) else { return };
+        let Ok(memory) = shared.accounts.reservoir.try_reserve_calm(bytes) else { return };
         let query = Kept { using: using.to_owned(), vector: vector.to_vec(), is_checked: false, _memory: memory };
         let mut kept = self.kept.lock();
         match kept.get_mut((number / EVERY % SLOTS) as usize) {

@@ -15,8 +15,9 @@ use crate::rest;
 use crate::share::{Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
 use crate::shared::Shared;
 use ramekin_ann::Part;
+use ramekin_base::limits::PAGE;
 use ramekin_memory::Account;
-use ramekin_pages::Section;
+use ramekin_pages::{PAGE_COST, Section};
 use std::sync::Arc;
 
 /// The accounts of what is resident of one collection, by structure.
@@ -25,7 +26,7 @@ pub(crate) struct Structures([(&'static str, Account); STRUCTURES.len()]);
 impl Structures {
     fn new(parent: &Account, name: &str) -> Self {
         let own = parent.child(name, "");
-        Self(STRUCTURES.map(|(structure, formula)| (structure, own.child(structure, formula))))
+        Self(STRUCTURES.map(|(structure, formula)| (structure, own.child(structure, formula).yielding())))
     }
 
     /// States what the ledger should show and what all would take, of sections by structure: what each costs by the length
@@ -52,12 +53,22 @@ struct Sections {
     indexes: Vec<(Placement, Vec<(Part, Section)>)>,
 }
 
+/// What a plan had to give, and what it gave.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Planned {
+    pub(crate) room: u64,
+    pub(crate) bytes: u64,
+}
+
 /// Loads what fits and unloads what does not. Failing to load is no error: the section stays paged.
-pub(crate) fn plan(shared: &Shared) {
+pub(crate) fn plan(shared: &Shared) -> Planned {
+    let _turn = rest::planning(shared);
     let all = sections(shared);
     let claims: Vec<Claim> = all.iter().map(Sections::claim).collect();
     let weights: u64 = claims.iter().map(|claim| claim.weight).sum();
-    let taken = choose(&claims, room(shared));
+    let room = room(shared, rest::is_at_rest(shared));
+    let taken = choose(&claims, room);
+    let bytes: u64 = taken.iter().map(|taken| taken.bytes).sum();
     let (mut chosen, mut others) = (Vec::new(), Vec::new());
     for ((sections, claim), taken) in all.into_iter().zip(&claims).zip(taken) {
         sections.collection.usage.plan(claim.weight * 1000 / weights);
@@ -72,6 +83,8 @@ pub(crate) fn plan(shared: &Shared) {
             tracing::debug!("a section stays paged: {error}");
         }
     }
+    // Resident bytes are counted in whole pages, without what each costs besides.
+    Planned { room, bytes: bytes / PAGE_COST * PAGE as u64 }
 }
 
 /// Shares that differ by so much from those that were planned for are planned again, in thousandths.
@@ -91,11 +104,11 @@ pub(crate) fn use_moved(shared: &Shared) -> bool {
 }
 
 /// Bytes that resident sections may take.
-fn room(shared: &Shared) -> u64 {
+pub(crate) fn room(shared: &Shared, is_at_rest: bool) -> u64 {
     let limit = shared.budget.limit();
     let held = shared.pages.stats();
     let others = shared.budget.reserved().saturating_sub(held.cached_bytes + held.resident_bytes);
-    let spare = match rest::is_at_rest(shared) {
+    let spare = match is_at_rest {
         true => limit / 16,
         false => limit / 10 + shared.limits().growing_bytes.saturating_sub(shared.accounts.growing.used()),
     };

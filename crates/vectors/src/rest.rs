@@ -8,14 +8,16 @@
 //!   a write, a seal, a merge ──► sections give way ──► floors are taken back ──► and only then it goes on
 //! ```
 //!
-//! So what frees memory still never waits for it: before a write is accepted, its seal has its memory again.
+//! What is lent goes to sections alone, which give way when they are asked: requests cannot take it, however many they
+//! are. So what frees memory still never waits for it: before a write is accepted, its seal has its memory again.
 
 use crate::background::is_busy;
 use crate::reservoir;
-use crate::residency;
+use crate::residency::{self, Planned};
 use crate::shared::{Limits, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use ramekin_base::{Kind, Result};
+use ramekin_memory::Account;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -34,6 +36,8 @@ const PATIENCE: (u32, Duration) = (100, Duration::from_millis(10));
 #[derive(Default)]
 pub(crate) struct Rest {
     state: Mutex<State>,
+    /// One thread plans at a time, by what is free then.
+    planning: Mutex<()>,
     /// What is resident is to be chosen again: wishes have changed, or who has them.
     again: AtomicBool,
 }
@@ -50,8 +54,8 @@ struct State {
     checked_ms: u64,
     /// When it lay down last.
     lay_ms: u64,
-    /// Bytes of sections that the last plan at rest made resident.
-    resident: u64,
+    /// What the last plan at rest had to give, and gave.
+    planned: Planned,
     /// So long without work and it is at rest; at first, at once.
     after_ms: u64,
     /// It was woken, and what is resident does not suit that yet.
@@ -69,9 +73,14 @@ impl Drop for Working<'_> {
     }
 }
 
-/// The floors of seal and merge, with those who yield asked, and some patience with those who read.
+/// The accounts whose floors are lent at rest, and what they hold for good otherwise.
+fn lent(shared: &Shared, limits: Limits) -> [(&Account, u64); 2] {
+    [(&shared.accounts.seal, limits.seal_work), (&shared.accounts.merge, limits.merge_work)]
+}
+
+/// Takes the floors back. Only sections may have used them, and they give way as soon as their readers let them.
 fn hold(shared: &Shared, limits: Limits) -> Result<()> {
-    for (account, bytes) in [(&shared.accounts.seal, limits.seal_work), (&shared.accounts.merge, limits.merge_work)] {
+    for (account, bytes) in lent(shared, limits) {
         let mut held = account.set_floor(bytes);
         for _ in 0..PATIENCE.0 {
             if !held.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
@@ -117,9 +126,8 @@ pub(crate) fn set_limits(shared: &Shared, limits: Limits) -> Result<()> {
     let mut state = shared.rest.state.lock();
     state.since_ms = shared.now_ms();
     hold(shared, limits)?;
-    state.at_rest = false;
-    shared.accounts.seal.set_limit(limits.seal_work);
-    shared.accounts.merge.set_limit(limits.merge_work);
+    (state.at_rest, state.after_ms) = (false, state.after_ms.max(REST_AFTER_MS.0));
+    lent(shared, limits).into_iter().for_each(|(account, bytes)| account.set_limit(bytes));
     shared.accounts.growing.set_limit(limits.growing_bytes);
     Ok(())
 }
@@ -128,15 +136,19 @@ pub(crate) fn is_at_rest(shared: &Shared) -> bool {
     shared.rest.state.lock().at_rest
 }
 
+/// Held while sections are chosen, loaded and unloaded.
+pub(crate) fn planning(shared: &Shared) -> MutexGuard<'_, ()> {
+    shared.rest.planning.lock()
+}
+
 /// One look of the sealing thread when it has nothing else to do: lies down, and plans again what is to be resident when
 /// that has changed. True: it did.
 pub(crate) fn turn(shared: &Shared) -> bool {
     if !is_due(shared) {
         return is_check_due(shared) && reservoir::check_one(shared);
     }
-    residency::plan(shared);
-    let mut state = shared.rest.state.lock();
-    state.resident = shared.pages.stats().resident_bytes;
+    let planned = residency::plan(shared);
+    shared.rest.state.lock().planned = planned;
     true
 }
 
@@ -155,15 +167,14 @@ fn is_due(shared: &Shared) -> bool {
     let busy = |shared: &Shared| shared.collections().iter().any(|(_, collection)| is_busy(shared, collection));
     let has_passed = now.saturating_sub(state.since_ms) >= state.after_ms;
     if !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
-        // A floor that shrinks cannot fail.
-        let floors = [&shared.accounts.seal, &shared.accounts.merge];
-        state.at_rest = floors.into_iter().all(|account| account.set_floor(0).is_ok());
-        (state.since_ms, state.lay_ms, state.unplanned) = (now, now, true);
+        lent(shared, shared.limits()).into_iter().for_each(|(account, _)| account.lend_floor());
+        (state.at_rest, state.since_ms, state.lay_ms, state.unplanned) = (true, now, now, true);
     } else if now.saturating_sub(state.looked_ms) >= LOOK_AFTER_MS {
         state.looked_ms = now;
         // Sections that gave way to a crowd of requests come back when it is gone.
-        let gave_way = state.at_rest && shared.pages.stats().resident_bytes < state.resident;
-        state.unplanned |= residency::use_moved(shared) || gave_way;
+        let gave_way = shared.pages.stats().resident_bytes < state.planned.bytes;
+        let has_gone = residency::room(shared, state.at_rest) > state.planned.room + shared.budget.limit() / 32;
+        state.unplanned |= residency::use_moved(shared) || state.at_rest && (gave_way || has_gone);
     }
     std::mem::take(&mut state.unplanned) | shared.rest.again.swap(false, Ordering::Relaxed)
 }

@@ -118,10 +118,14 @@ fn take(claim: &Claim, room: u64, wishes: &[Wish]) -> Taken {
     let taken =
         Taken { bytes: 0, lookups: vec![false; claim.lookups.len()], parts: vec![Vec::new(); claim.indexes.len()] };
     let mut taking = Taking { claim, order, room, taken };
-    for wish in wishes {
-        taking.each(*wish, &[Part::Centroids, Part::Clusters]);
+    let first = [Part::Centroids, Part::Clusters];
+    for wish in WARM {
+        taking.each(wish, &first);
     }
     for wish in wishes {
+        if *wish == Wish::Cold {
+            taking.each(*wish, &first);
+        }
         if *wish == Wish::Cached {
             taking.lookups();
         }

@@ -37,6 +37,7 @@ pub(crate) struct Accounts {
     pub(crate) merge: Account,
     pub(crate) log: Account,
     pub(crate) queries: Account,
+    pub(crate) reservoir: Account,
     pub(crate) manifest: Account,
 }
 

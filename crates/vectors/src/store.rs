@@ -60,6 +60,8 @@ pub struct Store {
     threads: Arc<Mutex<Vec<std::thread::JoinHandle<()>>>>,
 }
 
+/// Real queries that are kept to be asked again, all collections together.
+const RESERVOIR_MAX: u64 = 2 << 20;
 /// Writes count as held up for so long after one had to wait.
 const HELD_MS: u64 = 1_000;
 /// Between two looks whether new points were written out.
@@ -82,6 +84,9 @@ impl Accounts {
             log: parent.child("log", "commit buffer + reads of payloads under way"),
             queries: parent
                 .child("queries", "results x (336 + 208 x growing parts) + payloads and vectors returned + scratches"),
+            reservoir: parent
+                .child("reservoir", "real queries that are kept x dim x 4")
+                .with_limit(RESERVOIR_MAX.min(limits.growing_bytes / 8)),
             manifest: parent.child("manifest", "collections x their configuration, while it is written"),
         };
         // What frees memory has its memory for good.

@@ -6,6 +6,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// So that little is not rounded to nothing.
+const SCALE: u64 = 256;
+/// So many queries weigh as much as being there.
+const FEW: u64 = 32;
+
 #[derive(Default)]
 pub(crate) struct Usage {
     asked: AtomicU64,
@@ -21,13 +26,13 @@ impl Usage {
 
     /// What was asked since the last look joins what was asked before.
     pub(crate) fn look(&self) {
-        let recent = self.recent.load(Ordering::Relaxed) / 8 * 7 + self.asked.swap(0, Ordering::Relaxed);
+        let recent = self.recent.load(Ordering::Relaxed) * 7 / 8 + self.asked.swap(0, Ordering::Relaxed) * SCALE;
         self.recent.store(recent, Ordering::Relaxed);
     }
 
-    /// Never zero: what nobody asks has a share too.
+    /// Never zero: what nobody asks has a share too, and a few queries move nothing.
     pub(crate) fn weight(&self) -> u64 {
-        1 + self.recent.load(Ordering::Relaxed)
+        FEW + self.recent.load(Ordering::Relaxed) / SCALE
     }
 
     pub(crate) fn plan(&self, share: u64) {
