@@ -131,7 +131,7 @@ pub(crate) struct Reads {
 impl Reads {
     pub(crate) const ENDLESS: Self = Self { left: usize::MAX, kept: 0 };
 
-    /// At most half goes to codes where `k` candidates are to be read too.
+    /// Up to half are kept for candidates, two for each of `k`; codes may take the others.
     pub(crate) fn of(most: usize, k: usize) -> Self {
         Self { left: most, kept: (most / 2).min(k * 2) }
     }

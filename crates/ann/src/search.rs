@@ -43,7 +43,7 @@ pub struct SearchParams<'a> {
     pub rescore: bool,
     /// Lists to scan, whatever recall would ask for.
     pub probes: Option<usize>,
-    /// Candidates to score by their originals at least.
+    /// So many candidates are scored by their originals, as far as their errors leave them a chance.
     pub candidates: usize,
     /// Reads of the disk at most: pages that are not resident, whether the cache has them or not. Lists that are left
     /// over are not scanned, and candidates that are left over are not scored by their originals: they follow those that

@@ -18,7 +18,7 @@ use ramekin_vectors::Expected;
 use std::path::PathBuf;
 
 /// Collections of one plan at most.
-const COLLECTIONS_MAX: usize = 1000;
+const COLLECTIONS_MAX: usize = 256;
 /// Points of one collection at most: the rows of a segment are counted in 32 bits.
 const POINTS_MAX: u64 = u32::MAX as u64;
 /// A payload at most, as a body may hold.

@@ -48,7 +48,7 @@ pub const ROUTES: &[Route] = routes! {
     GET "/metrics" Read service::metrics;
     GET "/memory" Read memory::get;
     PUT "/memory" Write memory::put;
-    POST "/memory/plan" Read plan::post;
+    POST "/memory/plan" Write plan::post;
 
     GET "/collections" Read collections::list;
     GET "/collections/{collection_name}" Read collections::get;

@@ -7,7 +7,7 @@
 //!   OUT/data                      dropped from the page cache before each measurement
 //! ```
 //!
-//! The server's data is the server's: nothing here writes to it.
+//! The server's data is the server's: nothing here writes to it, but for a plan in its own folder below `temp`.
 
 #![allow(clippy::disallowed_methods, reason = "no data of a store: what people hand in, what the kernel says, reports")]
 

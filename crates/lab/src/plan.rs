@@ -21,8 +21,8 @@ use ramekin_base::{Error, Kind, Result, Size};
 use ramekin_vectors::{Beside, Expected, Outlook, Searched, outlook};
 pub use report::{curve_svg, curve_text, json, text};
 use std::path::Path;
-pub use trial::Sample;
 use trial::Trial;
+pub use trial::{LEAST as SAMPLE_LEAST, Sample};
 
 /// What is planned.
 pub struct Asked<'a> {
@@ -63,8 +63,9 @@ pub struct Planner {
     disk: DiskRate,
 }
 
-/// The rate of a folder's disk, as plans need it.
+/// The rate of a folder's disk, as plans need it. The folder is made if it is missing.
 pub fn disk_rate(folder: &Path) -> Result<DiskRate> {
+    files::make_folder(folder)?;
     DiskRate::measure(folder, DISK_FILE, DISK_SECONDS)
 }
 
@@ -216,21 +217,24 @@ fn formula(bytes: u64) -> Range {
 
 /// All collections together. A search is of one of them, each as often as the others.
 fn total(collections: &[Figures], outlook: &Outlook, budget: u64, fits: bool, least: u64) -> Figures {
-    let count = collections.len().max(1) as f64;
+    let points = collections.iter().map(|one| one.points).sum();
+    // What holds nothing is not searched.
+    let collections: Vec<&Figures> = collections.iter().filter(|one| one.queries_per_second.value > 0.0).collect();
+    let searched = collections.len().max(1) as f64;
     let over = |of: &dyn Fn(&Figures) -> Range, join: &dyn Fn(&mut dyn Iterator<Item = f64>) -> f64| {
         let each = |side: fn(&Range) -> f64| join(&mut collections.iter().map(|one| side(&of(one))));
         Range::new(each(|range| range.low), each(|range| range.value), each(|range| range.high))
     };
     let least_of = |values: &mut dyn Iterator<Item = f64>| values.fold(1.0, f64::min);
-    let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / count;
+    let mean = |values: &mut dyn Iterator<Item = f64>| values.sum::<f64>() / searched;
     let harmonic = |values: &mut dyn Iterator<Item = f64>| {
-        count / values.map(|value| 1.0 / value.max(1e-9)).sum::<f64>().max(1e-12)
+        searched / values.map(|value| 1.0 / value.max(1e-9)).sum::<f64>().max(1e-12)
     };
     let (settled, cached) = (outlook.bytes() as f64, (outlook.bytes() + outlook.cache_bytes) as f64);
     let build = (outlook.build_bytes() as f64).max(settled).min(budget as f64);
     Figures {
         name: "together".to_owned(),
-        points: collections.iter().map(|one| one.points).sum(),
+        points,
         bytes: Range::new(settled * (1.0 - FORMULA_SHARE), cached.min(budget as f64), budget as f64),
         disk_bytes: formula(outlook.disk_bytes()),
         // The budget is a promise; what a build touches of what it holds is not known as well.
@@ -280,12 +284,20 @@ pub fn read_sample(path: &Path, rows_max: usize, bytes_max: u64) -> Result<Sampl
         let count = rows * (piece + 1) / pieces - rows * piece / pieces;
         vectors.extend(file.floats(from, from + count)?);
     }
+    // What the kernel keeps of it would be charged to us.
+    files::drop_file_from_page_cache(path)?;
     Ok(Sample { dim, vectors })
 }
 
-/// Dimensions of the vectors in a file.
-pub fn sample_dim(path: &Path) -> Result<usize> {
-    Ok(VectorFile::open(path)?.dim())
+/// Vectors in a file, and their dimensions.
+pub fn sample_shape(path: &Path) -> Result<(usize, usize)> {
+    let file = VectorFile::open(path)?;
+    Ok((file.rows(), file.dim()))
+}
+
+/// Removes what a plan that was cut short has left in its folder.
+pub fn clear(folder: &Path) -> Result<()> {
+    files::remove_all(folder)
 }
 
 /// Writes the picture of a curve.

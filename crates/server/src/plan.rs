@@ -148,27 +148,36 @@ pub struct OfServer {
     disk: Mutex<Option<DiskRate>>,
 }
 
-/// Rows of a sample that are tried first, then fewer, as there is memory.
-const ROWS: [usize; 6] = [100_000, 50_000, 20_000, 10_000, 5_000, 2_500];
+/// Rows of a sample at most, and the share of the budget that a plan with one may hold.
+const ROWS_MAX: usize = 100_000;
+const SHARE: u64 = 4;
 /// What measuring the disk holds.
 const DISK_BYTES: u64 = 2 << 20;
 
 impl OfServer {
     pub fn new(node: Node) -> Self {
-        Self { node, disk: Mutex::new(None) }
+        let own = Self { node, disk: Mutex::new(None) };
+        // What a plan left there that was cut short; if it cannot go now it is in nobody's way.
+        let _ = plan::clear(&own.folder());
+        own
+    }
+
+    /// Where a plan writes what it measures with.
+    fn folder(&self) -> std::path::PathBuf {
+        self.node.data().join("temp").join("plan")
     }
 
     pub fn plan(&self, wanted: &Wanted) -> Result<Value> {
         let mut disk = self.disk.try_lock().ok_or_else(|| Error::busy("another plan is being made; try again"))?;
         let account = self.node.budget().root().child("plan", "sample x 4.4 + build of its index");
-        let (folder, _held) = (self.node.data().join("temp").join("plan"), account.try_reserve(DISK_BYTES)?);
+        let (folder, _held) = (self.folder(), account.try_reserve(DISK_BYTES)?);
         let (sample, _held) = match &wanted.sample {
             Some(path) => self.sample(path, &account)?,
             None => (None, account.try_reserve(0)?),
         };
         let rate = match disk.take() {
             Some(rate) => rate,
-            None => disk_rate(&self.node.data().join("temp"))?,
+            None => disk_rate(&folder)?,
         };
         *disk = Some(rate.clone());
         let planner = Planner::new(rate, &folder, &wanted.expected, sample)?;
@@ -185,15 +194,18 @@ impl OfServer {
         path: &Path,
         account: &ramekin_memory::Account,
     ) -> Result<(Option<plan::Sample>, ramekin_memory::Reservation)> {
-        let dim = plan::sample_dim(path)?;
-        let least = ROWS[ROWS.len() - 1];
-        for rows in ROWS {
-            match account.try_reserve(sample_bytes(rows, dim)) {
-                Ok(held) => return Ok((Some(read_sample(path, rows, u64::MAX)?), held)),
-                Err(error) if rows == least => return Err(error.at(format!("a sample of {rows} vectors"))),
-                Err(_) => {}
-            }
+        let (rows, dim) = plan::sample_shape(path)?;
+        let most = self.node.budget().limit() / SHARE;
+        let (mut rows, fits) = (rows.min(ROWS_MAX), |rows: usize| sample_bytes(rows, dim) <= most);
+        while !fits(rows) && rows > plan::SAMPLE_LEAST {
+            rows = (rows * 3 / 4).max(plan::SAMPLE_LEAST);
         }
-        Err(Error::bug("no number of rows was tried"))
+        // Tried once: who is short of so much stays so for a while, and each try makes others give way.
+        let held = account.try_reserve(sample_bytes(rows, dim)).map_err(|error| {
+            let text =
+                format!("no memory for a sample of {rows} vectors ({error}); run `ramekin plan` beside the server");
+            Error::no_memory(text)
+        })?;
+        Ok((Some(read_sample(path, rows, u64::MAX)?), held))
     }
 }

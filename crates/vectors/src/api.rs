@@ -252,9 +252,10 @@ pub struct Query {
     pub exact: bool,
     pub ef: Option<usize>,
     pub rescore: bool,
-    /// Candidates to score by their originals at least.
+    /// So many candidates are scored by their originals, as far as their errors leave them a chance.
     pub candidates: usize,
-    /// Reads of the disk at most, but for what results need themselves.
+    /// Reads of the disk at most, those for ids and payloads of results among them; what is needed for any answer is read
+    /// in any case.
     pub max_reads: Option<usize>,
     pub indexed_only: bool,
     pub parts: Parts,

@@ -180,7 +180,7 @@ impl Shape {
                 expected_sections(vector.metric.metric(), vector.dim, vector.datatype, rows, limits.merge_work)?;
             vectors.push(Planned { name: name.clone(), lists, parts, placement: vector.placement });
         }
-        let payload = if one.payload_bytes > 0 { one.points * (one.payload_bytes + 8) } else { 0 };
+        let payload = if one.payload_bytes > 0 { one.points.saturating_mul(one.payload_bytes + 8) } else { 0 };
         let parts = vectors.iter().flat_map(|vector| &vector.parts);
         let bytes = payload + parts.map(|(_, bytes)| bytes).sum::<u64>();
         let sections = SECTIONS * vectors.len().max(1);
@@ -224,10 +224,10 @@ fn in_memory(bytes: u64) -> u64 {
 impl Expected {
     fn growing_bytes(&self) -> u64 {
         let vectors: u64 = self.config.vectors.values().map(|vector| vector.dim as u64 * 4 + 16).sum();
-        self.points * (112 + vectors)
+        self.points.saturating_mul(112 + vectors)
     }
 
     fn log_bytes(&self) -> u64 {
-        self.growing_bytes() + self.points * self.payload_bytes
+        self.growing_bytes().saturating_add(self.points.saturating_mul(self.payload_bytes))
     }
 }

@@ -24,9 +24,9 @@ impl Range {
         Self { value, low: value * (1.0 - share), high: value * (1.0 + share) }
     }
 
-    /// Within so much, as a difference.
+    /// A share, within so much.
     pub(super) fn within(value: f64, difference: f64) -> Self {
-        Self { value, low: value - difference, high: value + difference }
+        Self { value, low: (value - difference).max(0.0), high: (value + difference).min(1.0) }
     }
 }
 

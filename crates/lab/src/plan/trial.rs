@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 const QUERIES: usize = 1_000;
 const QUERIES_SHARE: usize = 10;
 /// Fewer vectors than this tell too little.
-pub(super) const LEAST: usize = 2_000;
+pub const LEAST: usize = 2_000;
 /// The smaller of the two indexes has a fifth of the rows of the larger.
 const SMALLER: usize = 5;
 /// Threads that search: as many as a server has.
@@ -39,8 +39,9 @@ const COLD_QUERIES: usize = 100;
 const K: usize = 10;
 /// Memory of a build at most: what a merge has under 128 MiB.
 const BUILD_BYTES: u64 = 24 << 20;
-/// Of one thread that searches, about.
+/// Of one thread that searches: its scratch, about; its stack and its ring.
 const SCRATCH_BYTES: u64 = 256 << 10;
+const THREAD_BYTES: u64 = 128 << 10;
 
 /// A build of few vectors needs less.
 fn build_bytes(rows: usize, dim: usize) -> u64 {
@@ -280,5 +281,9 @@ pub(super) fn cores() -> usize {
 pub(super) fn bytes(rows: usize, dim: usize) -> u64 {
     let sample = (rows * dim * 4) as u64;
     let indexes = (sample + (rows * (dim * 2 + 32)) as u64) * (SMALLER as u64 + 1) / SMALLER as u64;
-    sample + indexes + build_bytes(rows, dim) + (THREADS as u64 * SCRATCH_BYTES) + RESERVE * 2
+    sample
+        + indexes
+        + build_bytes(rows, dim)
+        + (THREADS + cores()) as u64 * (SCRATCH_BYTES + THREAD_BYTES)
+        + RESERVE * 2
 }
