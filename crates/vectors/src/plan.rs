@@ -10,7 +10,7 @@
 
 use crate::api::{CollectionConfig, Placement};
 use crate::bits::Bits;
-use crate::share::{Claim, IndexClaim, STRUCTURES, choose, structure_of};
+use crate::share::{Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
 use crate::shared::Limits;
 use ramekin_ann::{Part, expected_sections};
 use ramekin_base::Result;
@@ -106,8 +106,8 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
     let new_points = expected.iter().map(|one| one.growing_bytes()).sum::<u64>().min(limits.growing_bytes);
     let build_held = held + limits.seal_work + limits.merge_work + new_points;
     let claims = || shapes.iter().map(Shape::claim).collect::<Vec<_>>();
-    let settled = choose(&claims(), budget.saturating_sub(held + budget / 16));
-    let building = choose(&claims(), budget.saturating_sub(build_held + budget / 10));
+    let settled = choose(&claims(), budget.saturating_sub(held + budget / 16), budget / 32);
+    let building = choose(&claims(), budget.saturating_sub(build_held + budget / 10), budget / 32);
 
     let needed = build_held - new_points + new_points.min(GROWING_LEAST);
     let mut all = Outlook { lacks: needed.saturating_sub(budget), ..Outlook::default() };
@@ -121,8 +121,8 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
     for (at, (shape, one)) in shapes.iter().zip(expected).enumerate() {
         let first = all.lines.len();
         for (structure, formula) in STRUCTURES {
-            let resident = |taken: &[Vec<Part>]| shape.resident(structure, taken);
-            let (bytes, build_bytes) = (resident(&settled[at].parts), resident(&building[at].parts));
+            let resident = |taken: &Taken| shape.resident(structure, taken);
+            let (bytes, build_bytes) = (resident(&settled[at]), resident(&building[at]));
             let name = format!("{}/{structure}", one.name);
             all.lines.push(line(&name, formula, bytes, shape.on_disk(structure), build_bytes));
         }
@@ -166,6 +166,8 @@ struct Planned {
 struct Shape {
     vectors: Vec<Planned>,
     payload: u64,
+    /// Where payloads end, in memory.
+    offsets: Vec<u64>,
     /// Memory of its open file.
     tables: u64,
     checksums: u64,
@@ -185,7 +187,9 @@ impl Shape {
         let bytes = payload + parts.map(|(_, bytes)| bytes).sum::<u64>();
         let sections = SECTIONS * vectors.len().max(1);
         let tables = PageFile::open_cost(bytes, sections, META_BYTES) + Bits::bytes(rows) + 4096;
-        Ok(Self { vectors, payload, tables, checksums: bytes.div_ceil(PAGE as u64) * 4 })
+        let offsets = Some(in_memory(one.points.saturating_mul(8))).filter(|_| payload > 0);
+        let offsets = offsets.into_iter().collect();
+        Ok(Self { vectors, payload, offsets, tables, checksums: bytes.div_ceil(PAGE as u64) * 4 })
     }
 
     fn claim(&self) -> Claim {
@@ -193,7 +197,12 @@ impl Shape {
             parts: vector.parts.iter().map(|(part, bytes)| (*part, in_memory(*bytes))).collect(),
             placement: vector.placement,
         };
-        Claim { weight: 1, lookups: Vec::new(), indexes: self.vectors.iter().map(index).collect() }
+        Claim {
+            weight: 1,
+            lookups: Vec::new(),
+            indexes: self.vectors.iter().map(index).collect(),
+            offsets: self.offsets.clone(),
+        }
     }
 
     /// Bytes of all its pages in memory.
@@ -203,10 +212,13 @@ impl Shape {
     }
 
     /// Bytes in memory of the parts of a structure that are taken.
-    fn resident(&self, structure: &str, taken: &[Vec<Part>]) -> u64 {
-        let held = self.vectors.iter().zip(taken);
+    fn resident(&self, structure: &str, taken: &Taken) -> u64 {
+        let offsets = self.offsets.iter().zip(&taken.offsets).filter(|(_, is_taken)| structure == IDS && **is_taken);
+        let offsets: u64 = offsets.map(|(bytes, _)| bytes).sum();
+        let held = self.vectors.iter().zip(&taken.parts);
         let parts = held.flat_map(|(vector, taken)| vector.parts.iter().filter(|(part, _)| taken.contains(part)));
-        parts.filter(|(part, _)| structure_of(*part) == structure).map(|(_, bytes)| in_memory(*bytes)).sum()
+        let parts = parts.filter(|(part, _)| structure_of(*part) == structure);
+        offsets + parts.map(|(_, bytes)| in_memory(*bytes)).sum::<u64>()
     }
 
     fn on_disk(&self, structure: &str) -> u64 {

@@ -10,10 +10,10 @@
 //! what they miss becomes more care, and the collection says so where care alone does not help.
 
 use crate::collection::{Collection, View};
-use crate::search::hits_of;
+use crate::search::segments;
 use crate::shared::Shared;
 use parking_lot::Mutex;
-use ramekin_ann::SearchParams;
+use ramekin_ann::{Scratch, Search, SearchParams};
 use ramekin_base::Result;
 use ramekin_memory::Reservation;
 use std::sync::Arc;
@@ -151,9 +151,11 @@ fn compare(
     wished: f32,
 ) -> Result<(u64, u64)> {
     let view: Arc<View> = collection.view.load_full();
-    let hits = |recall: f32| {
+    // Of its own: a careful search makes it large, and those of the readers should not all become so.
+    let mut scratch = Scratch::new(&shared.accounts.reservoir)?;
+    let mut hits = |recall: f32| {
         let params = SearchParams { recall: Some(recall), ..SearchParams::default() };
-        hits_of(shared, &shared.pages, &view, using, vector, K, None, &params).0
+        segments(&view, using, &params, Search::begin(&shared.pages, vector, K, None, &mut scratch))
     };
     let (usual, right) = (hits(collection.reservoir.recall(wished))?, hits(CAREFUL)?);
     let is_found = |right: &&ramekin_ann::Hit| usual.iter().any(|hit| (hit.index, hit.row) == (right.index, right.row));

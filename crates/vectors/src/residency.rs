@@ -51,6 +51,7 @@ struct Sections {
     collection: Arc<Collection>,
     lookups: Vec<Section>,
     indexes: Vec<(Placement, Vec<(Part, Section)>)>,
+    offsets: Vec<Section>,
 }
 
 /// What a plan had to give, and what it gave.
@@ -67,7 +68,7 @@ pub(crate) fn plan(shared: &Shared) -> Planned {
     let claims: Vec<Claim> = all.iter().map(Sections::claim).collect();
     let weights: u64 = claims.iter().map(|claim| claim.weight).sum();
     let room = room(shared, rest::is_at_rest(shared));
-    let taken = choose(&claims, room);
+    let taken = choose(&claims, room, shared.budget.limit() / 32);
     let bytes: u64 = taken.iter().map(|taken| taken.bytes).sum();
     let (mut chosen, mut others) = (Vec::new(), Vec::new());
     for ((sections, claim), taken) in all.into_iter().zip(&claims).zip(taken) {
@@ -125,8 +126,9 @@ fn sections(shared: &Shared) -> Vec<Sections> {
             continue;
         }
         let structures = collection.structures.get_or_init(|| Structures::new(&shared.options.account, &name));
-        let (mut lookups, mut indexes) = (Vec::new(), Vec::new());
+        let (mut lookups, mut indexes, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
         for segment in &view.segments {
+            offsets.extend(segment.payload_offsets());
             lookups.extend(segment.lookup_sections().cloned());
             for (meta, named) in segment.vectors() {
                 let placement = config.vectors.get(&meta.name).map(|vector| vector.placement).unwrap_or_default();
@@ -135,10 +137,10 @@ fn sections(shared: &Shared) -> Vec<Sections> {
             }
         }
         lookups.sort_by_key(Section::len);
-        lookups.iter().for_each(|section| structures.own(IDS, section));
+        lookups.iter().chain(&offsets).for_each(|section| structures.own(IDS, section));
         let parts = indexes.iter().flat_map(|(_, parts)| parts);
         parts.for_each(|(part, section)| structures.own(structure_of(*part), section));
-        all.push(Sections { collection: collection.clone(), lookups, indexes });
+        all.push(Sections { collection: collection.clone(), lookups, indexes, offsets });
     }
     all
 }
@@ -154,11 +156,12 @@ impl Sections {
             weight: self.collection.usage.weight(),
             lookups: self.lookups.iter().map(Section::resident_cost).collect(),
             indexes: self.indexes.iter().map(index).collect(),
+            offsets: self.offsets.iter().map(Section::resident_cost).collect(),
         }
     }
 
     fn predict(&self, taken: &Taken) {
-        let lookups = self.lookups.iter().zip(&taken.lookups);
+        let lookups = self.lookups.iter().zip(&taken.lookups).chain(self.offsets.iter().zip(&taken.offsets));
         let mut all: Vec<_> = lookups.map(|(section, is_chosen)| (IDS, section.resident_cost(), *is_chosen)).collect();
         for ((_, parts), taken) in self.indexes.iter().zip(&taken.parts) {
             let of = |(part, section): &(Part, Section)| {
@@ -175,7 +178,8 @@ impl Sections {
     fn split(self, taken: &Taken) -> (Vec<Section>, Vec<Section>) {
         let mut split = (Vec::new(), Vec::new());
         let mut put = |section, is_chosen| if is_chosen { split.0.push(section) } else { split.1.push(section) };
-        self.lookups.into_iter().zip(&taken.lookups).for_each(|(section, is_chosen)| put(section, *is_chosen));
+        let lookups = self.lookups.into_iter().zip(&taken.lookups);
+        lookups.chain(self.offsets.into_iter().zip(&taken.offsets)).for_each(|(section, is)| put(section, *is));
         for ((_, parts), taken) in self.indexes.into_iter().zip(&taken.parts) {
             parts.into_iter().for_each(|(part, section)| put(section, taken.contains(&part)));
         }

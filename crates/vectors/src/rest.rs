@@ -29,7 +29,7 @@ const WORTH: u64 = 16;
 /// So often it looks whether collections are used as before, and whether what should be resident still is.
 const LOOK_AFTER_MS: u64 = 2_000;
 /// So often one real query is asked again, with care.
-const CHECK_EVERY_MS: u64 = 500;
+const CHECK_EVERY_MS: u64 = 2_000;
 /// A waking store waits for readers of sections that give way so often and so long.
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(10));
 

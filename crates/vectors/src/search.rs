@@ -94,7 +94,10 @@ fn from_segments(
         collection.reservoir.offer(shared, &query.using, &vector);
     }
     let pages = shared.pages.counted();
-    let (hits, profile) = hits_of(shared, &pages, view, &query.using, &vector, asked, top.least(), &params);
+    let mut scratch = shared.scratch()?;
+    let hits = segments(view, &query.using, &params, Search::begin(&pages, &vector, asked, top.least(), &mut scratch));
+    let profile = profile(&scratch.profile);
+    shared.put_scratch(scratch);
     let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;
     let found = top.into_sorted();
     Ok(FromSegments { metric, vector, threshold, excluded, found, places, pages, profile, memory })
@@ -103,28 +106,6 @@ fn from_segments(
 /// Whether a query leaves it to the collection how right it is.
 fn is_usual(query: &Query) -> bool {
     query.ef.is_none() && query.rescore && query.candidates == 0 && query.max_reads.is_none()
-}
-
-/// The best of a view's segments, and what it took to find them.
-#[allow(clippy::too_many_arguments, reason = "a search with all it is handed")]
-pub(crate) fn hits_of(
-    shared: &Shared,
-    pages: &Pages,
-    view: &View,
-    using: &str,
-    vector: &[f32],
-    k: usize,
-    threshold: Option<f32>,
-    params: &SearchParams,
-) -> (Result<Vec<Hit>>, Profile) {
-    let mut scratch = match shared.scratch() {
-        Ok(scratch) => scratch,
-        Err(error) => return (Err(error), Profile::default()),
-    };
-    let hits = segments(view, using, params, Search::begin(pages, vector, k, threshold, &mut scratch));
-    let profile = profile(&scratch.profile);
-    shared.put_scratch(scratch);
-    (hits, profile)
 }
 
 /// The results of a query, or `None` where points that were found have moved so that others should stand there.
@@ -175,7 +156,12 @@ fn reads_each(view: &View, parts: &Parts) -> usize {
 }
 
 /// The best of all segments: of a hit, `index` is the segment's place in the view.
-fn segments<'a>(view: &'a View, using: &str, params: &SearchParams<'_>, search: Search<'a>) -> Result<Vec<Hit>> {
+pub(crate) fn segments<'a>(
+    view: &'a View,
+    using: &str,
+    params: &SearchParams<'_>,
+    search: Search<'a>,
+) -> Result<Vec<Hit>> {
     // The one with the most points first: what it finds is the bar for the others.
     let mut order: Vec<(usize, &Named, &Segment)> = Vec::with_capacity(view.segments.len());
     for (at, segment) in view.segments.iter().enumerate() {

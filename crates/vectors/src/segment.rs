@@ -202,6 +202,11 @@ impl Segment {
         self.filter.iter().chain(ids.into_iter().flatten())
     }
 
+    /// Where its payloads end, if it has some.
+    pub(crate) fn payload_offsets(&self) -> Option<Section> {
+        self.file.section(PAYLOAD_AT)
+    }
+
     /// The row of each id, dead rows included; `None` where the id is not here.
     pub(crate) fn find(&self, pages: &Pages, ids: &[PointId]) -> Result<Vec<Option<u32>>> {
         let mut rows = vec![None; ids.len()];

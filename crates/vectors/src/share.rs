@@ -55,6 +55,8 @@ pub(crate) struct Claim {
     /// Sections that find ids, the most useful first.
     pub(crate) lookups: Vec<u64>,
     pub(crate) indexes: Vec<IndexClaim>,
+    /// Where payloads end: one read less for each payload that is returned.
+    pub(crate) offsets: Vec<u64>,
 }
 
 /// What one collection gets, in the order of its claim.
@@ -63,6 +65,7 @@ pub(crate) struct Taken {
     pub(crate) bytes: u64,
     pub(crate) lookups: Vec<bool>,
     pub(crate) parts: Vec<Vec<Part>>,
+    pub(crate) offsets: Vec<bool>,
 }
 
 impl IndexClaim {
@@ -89,8 +92,8 @@ impl IndexClaim {
     }
 }
 
-/// What each collection gets of the room.
-pub(crate) fn choose(claims: &[Claim], room: u64) -> Vec<Taken> {
+/// What each collection gets of the room. Where payloads end may use `more` than it: it is the first to give way.
+pub(crate) fn choose(claims: &[Claim], room: u64, more: u64) -> Vec<Taken> {
     let (count, weights) = (claims.len().max(1) as u64, claims.iter().map(|claim| claim.weight).sum::<u64>().max(1));
     let equal = room / 2 / count;
     let by_use = |claim: &Claim| (u128::from(room / 2) * u128::from(claim.weight) / u128::from(weights)) as u64;
@@ -105,6 +108,15 @@ pub(crate) fn choose(claims: &[Claim], room: u64) -> Vec<Taken> {
             left = left + before - taken[*at].bytes;
         }
     }
+    left += more;
+    for at in order {
+        for bytes in &claims[at].offsets {
+            let fits = *bytes <= left;
+            left -= if fits { *bytes } else { 0 };
+            taken[at].bytes += if fits { *bytes } else { 0 };
+            taken[at].offsets.push(fits);
+        }
+    }
     taken
 }
 
@@ -115,8 +127,8 @@ const ALL: [Wish; 3] = [Wish::Pinned, Wish::Cached, Wish::Cold];
 fn take(claim: &Claim, room: u64, wishes: &[Wish]) -> Taken {
     let mut order: Vec<usize> = (0..claim.indexes.len()).collect();
     order.sort_by_key(|at| claim.indexes[*at].bytes());
-    let taken =
-        Taken { bytes: 0, lookups: vec![false; claim.lookups.len()], parts: vec![Vec::new(); claim.indexes.len()] };
+    let (lookups, parts) = (vec![false; claim.lookups.len()], vec![Vec::new(); claim.indexes.len()]);
+    let taken = Taken { bytes: 0, lookups, parts, offsets: Vec::new() };
     let mut taking = Taking { claim, order, room, taken };
     let first = [Part::Centroids, Part::Clusters];
     for wish in WARM {
@@ -213,12 +225,12 @@ mod tests {
     }
 
     fn claim(weight: u64, points: u64) -> Claim {
-        Claim { weight, lookups: vec![points], indexes: vec![index(points, Placement::default())] }
+        Claim { weight, lookups: vec![points], indexes: vec![index(points, Placement::default())], offsets: vec![] }
     }
 
     fn codes(room: u64, placement: Placement) -> Vec<Part> {
-        let claim = Claim { weight: 1, lookups: vec![], indexes: vec![index(1, placement)] };
-        let taken = choose(&[claim], room).remove(0);
+        let claim = Claim { weight: 1, lookups: vec![], indexes: vec![index(1, placement)], offsets: vec![] };
+        let taken = choose(&[claim], room, 0).remove(0);
         taken.parts[0].iter().copied().filter(|part| part.code_bits() > 0).collect()
     }
 
@@ -249,7 +261,7 @@ mod tests {
     fn all_are_served_and_the_most_used_best() {
         let claims = [claim(1, 1000), claim(999, 1000), claim(1, 10)];
         for room in [0, 5_000, 50_000, 100_000, 400_000, 1_000_000, 5_000_000] {
-            let taken = choose(&claims, room);
+            let taken = choose(&claims, room, 0);
             assert!(taken.iter().map(|taken| taken.bytes).sum::<u64>() <= room);
             assert!(taken[1].bytes >= taken[0].bytes, "room {room}");
             if room >= 150_000 {
@@ -257,13 +269,13 @@ mod tests {
             }
         }
         // All but the 3-bit codes, which the wider ones spare.
-        let all = choose(&claims, 5_000_000);
+        let all = choose(&claims, 5_000_000, 0);
         assert!(all.iter().zip(&claims).all(|(taken, claim)| taken.parts[0].len() == claim.indexes[0].parts.len() - 1));
     }
 
     #[test]
     fn what_one_does_not_need_another_gets() {
-        let taken = choose(&[claim(1000, 10), claim(1, 1000)], 103_000 + 6000);
+        let taken = choose(&[claim(1000, 10), claim(1, 1000)], 103_000 + 6000, 0);
         assert!(taken[1].parts[0].contains(&Codes6), "{taken:?}");
         assert!(taken[0].parts[0].contains(&Vectors));
     }
@@ -274,15 +286,15 @@ mod tests {
         let pinned = Placement { codes: Wish::Pinned, ..Placement::default() };
         let claim = |placements: [Placement; 2]| {
             let indexes = placements.map(|placement| index(100, placement)).into();
-            [Claim { weight: 1, lookups: vec![], indexes }]
+            [Claim { weight: 1, lookups: vec![], indexes, offsets: vec![] }]
         };
         // Room for the originals of one of two.
-        let taken = choose(&claim([cold, Placement::default()]), 55_000 + 10_000).remove(0);
+        let taken = choose(&claim([cold, Placement::default()]), 55_000 + 10_000, 0).remove(0);
         assert!(!taken.parts[0].contains(&Vectors) && taken.parts[1].contains(&Vectors));
-        let taken = choose(&claim([cold, cold]), 200_000).remove(0);
+        let taken = choose(&claim([cold, cold]), 200_000, 0).remove(0);
         assert!(taken.parts.iter().all(|parts| parts.contains(&Vectors)), "nobody else wants the room");
         // Room for the widest codes of one of two.
-        let taken = choose(&claim([Placement::default(), pinned]), 13_000).remove(0);
+        let taken = choose(&claim([Placement::default(), pinned]), 13_000, 0).remove(0);
         assert!(!taken.parts[0].contains(&Codes6) && taken.parts[1].contains(&Codes6), "{taken:?}");
     }
 }

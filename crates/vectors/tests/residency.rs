@@ -238,7 +238,7 @@ fn the_recall_of_real_queries_is_measured_at_rest() {
     for _ in 0..24 * 16 {
         world.found(&mut rng);
     }
-    (0..24).for_each(|_| world.pass(600));
+    (0..24).for_each(|_| world.pass(2_100));
     let info = world.store.info("c").unwrap();
     let measured = info.recall_measured.unwrap();
     assert!(measured > 0.8 && info.warnings.is_empty(), "{measured} {:?}", info.warnings);
