@@ -8,8 +8,9 @@
 //!   a write, a seal, a merge ──► sections give way ──► floors are taken back ──► and only then it goes on
 //! ```
 //!
-//! What is lent goes to sections alone, which give way when they are asked: requests cannot take it, however many they
-//! are. So what frees memory still never waits for it: before a write is accepted, its seal has its memory again.
+//! What a seal has goes to sections alone, which give way when they are asked: requests cannot take it, however many they
+//! are. So before a write is accepted, its seal has its memory again. What a merge has anybody may use meanwhile; a merge
+//! waits until they let go.
 
 use crate::background::is_busy;
 use crate::reservoir;
@@ -73,25 +74,26 @@ impl Drop for Working<'_> {
     }
 }
 
-/// The accounts whose floors are lent at rest, and what they hold for good otherwise.
-fn lent(shared: &Shared, limits: Limits) -> [(&Account, u64); 2] {
-    [(&shared.accounts.seal, limits.seal_work), (&shared.accounts.merge, limits.merge_work)]
+/// Takes back what a seal has for good. Only sections may have used it, and they give way as soon as their readers let
+/// them. What a merge has may be in use by requests: it is taken back when they let go, at the latest before a merge.
+fn hold(shared: &Shared, limits: Limits) -> Result<()> {
+    take_back(&shared.accounts.seal, limits.seal_work)?;
+    match shared.accounts.merge.set_floor(limits.merge_work) {
+        Err(error) if error.kind() == Kind::Busy => Ok(()),
+        held => held,
+    }
 }
 
-/// Takes the floors back. Only sections may have used them, and they give way as soon as their readers let them.
-fn hold(shared: &Shared, limits: Limits) -> Result<()> {
-    for (account, bytes) in lent(shared, limits) {
-        let mut held = account.set_floor(bytes);
-        for _ in 0..PATIENCE.0 {
-            if !held.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
-                break;
-            }
-            account.wait_for_release(PATIENCE.1);
-            held = account.set_floor(bytes);
+fn take_back(account: &Account, bytes: u64) -> Result<()> {
+    let mut held = account.set_floor(bytes);
+    for _ in 0..PATIENCE.0 {
+        if !held.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
+            break;
         }
-        held?;
+        account.wait_for_release(PATIENCE.1);
+        held = account.set_floor(bytes);
     }
-    Ok(())
+    held
 }
 
 fn awake(shared: &Shared) -> Result<MutexGuard<'_, State>> {
@@ -115,7 +117,14 @@ pub(crate) fn wake(shared: &Shared) -> Result<()> {
     awake(shared).map(|_| ())
 }
 
-/// Before a seal, a fold or a merge; it is over when the guard goes.
+/// Before a merge: [`work`], and a merge has its memory.
+pub(crate) fn work_on_merge(shared: &Shared) -> Result<Working<'_>> {
+    let working = work(shared)?;
+    take_back(&shared.accounts.merge, shared.limits().merge_work)?;
+    Ok(working)
+}
+
+/// Before a seal or a fold; it is over when the guard goes.
 pub(crate) fn work(shared: &Shared) -> Result<Working<'_>> {
     awake(shared)?.working += 1;
     Ok(Working(shared))
@@ -127,7 +136,8 @@ pub(crate) fn set_limits(shared: &Shared, limits: Limits) -> Result<()> {
     state.since_ms = shared.now_ms();
     hold(shared, limits)?;
     (state.at_rest, state.after_ms) = (false, state.after_ms.max(REST_AFTER_MS.0));
-    lent(shared, limits).into_iter().for_each(|(account, bytes)| account.set_limit(bytes));
+    shared.accounts.seal.set_limit(limits.seal_work);
+    shared.accounts.merge.set_limit(limits.merge_work);
     shared.accounts.growing.set_limit(limits.growing_bytes);
     Ok(())
 }
@@ -167,7 +177,9 @@ fn is_due(shared: &Shared) -> bool {
     let busy = |shared: &Shared| shared.collections().iter().any(|(_, collection)| is_busy(shared, collection));
     let has_passed = now.saturating_sub(state.since_ms) >= state.after_ms;
     if !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
-        lent(shared, shared.limits()).into_iter().for_each(|(account, _)| account.lend_floor());
+        shared.accounts.seal.lend_floor();
+        // A floor that shrinks cannot fail.
+        _ = shared.accounts.merge.set_floor(0);
         (state.at_rest, state.since_ms, state.lay_ms, state.unplanned) = (true, now, now, true);
     } else if now.saturating_sub(state.looked_ms) >= LOOK_AFTER_MS {
         state.looked_ms = now;

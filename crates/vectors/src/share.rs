@@ -281,6 +281,19 @@ mod tests {
     }
 
     #[test]
+    fn where_payloads_end_comes_last_and_may_use_the_headroom() {
+        let mut claims = [claim(1, 100), claim(9, 100)];
+        claims.iter_mut().for_each(|claim| claim.offsets = vec![800]);
+        let offsets =
+            |room, more| choose(&claims, room, more).into_iter().map(|taken| taken.offsets).collect::<Vec<_>>();
+        assert_eq!(offsets(0, 700), [[false], [false]]);
+        assert_eq!(offsets(0, 900), [[false], [true]], "that of the most used first");
+        assert_eq!(offsets(1_000_000, 0), [[true], [true]]);
+        let taken = choose(&claims, 20_000, 1_700);
+        assert!(taken.iter().map(|taken| taken.bytes).sum::<u64>() <= 20_000 + 1_700);
+    }
+
+    #[test]
     fn wishes_are_an_order() {
         let cold = Placement { vectors: Wish::Cold, ..Placement::default() };
         let pinned = Placement { codes: Wish::Pinned, ..Placement::default() };
