@@ -57,7 +57,7 @@ def vectors(shape: Shape, args, out: Path) -> tuple[Path, Path, Path]:
     else:
         base = np.load(args.data / f"{shape.set}_base.npy", mmap_mode="r")[: shape.rows, : shape.dim]
         query = np.load(args.data / f"{shape.set}_query.npy")[:QUERIES, : shape.dim]
-    base, query = (np.ascontiguousarray(part, dtype=np.float32) for part in (base, query))
+    base, query = (np.array(part, dtype=np.float32, order="C") for part in (base, query))
     for part in (base, query):
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)
     files = [out / f"{part}.npy" for part in ("base", "query", "truth")]
