@@ -60,14 +60,12 @@ impl Making {
     pub fn config(self) -> CollectionConfig {
         let Self { vectors, kept, recall } = self;
         let (hnsw, optimizers) = (kept.get(HNSW), kept.get(OPTIMIZERS));
-        let mut config = CollectionConfig {
-            vectors,
-            full_scan_threshold_kib: whole(hnsw, "full_scan_threshold").unwrap_or(10_000),
-            deleted_threshold: number(optimizers, "deleted_threshold").unwrap_or(0.2),
-            vacuum_min_vectors: whole(optimizers, "vacuum_min_vector_number").unwrap_or(1_000),
-            recall: recall.unwrap_or(0.95),
-            echo: kept.into_iter().map(|(name, section)| (name, sections::text(&section))).collect(),
-        };
+        let mut config = CollectionConfig::new(vectors);
+        config.full_scan_threshold_kib = whole(hnsw, "full_scan_threshold").unwrap_or(config.full_scan_threshold_kib);
+        config.deleted_threshold = number(optimizers, "deleted_threshold").unwrap_or(config.deleted_threshold);
+        config.vacuum_min_vectors = whole(optimizers, "vacuum_min_vector_number").unwrap_or(config.vacuum_min_vectors);
+        config.recall = recall.unwrap_or(config.recall);
+        config.echo = kept.into_iter().map(|(name, section)| (name, sections::text(&section))).collect();
         let mut placements = placements(&config);
         for (name, vector) in &mut config.vectors {
             vector.placement = placements.remove(name).unwrap_or_default();

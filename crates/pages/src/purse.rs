@@ -18,6 +18,11 @@ use ramekin_memory::{Account, Reservation};
 /// What a page in memory costs: itself, and its place in the clock (4 bytes in a queue that doubles).
 pub const PAGE_COST: u64 = PAGE as u64 + 8;
 
+/// Bytes in memory of a section of so many bytes, as they are booked.
+pub fn resident_cost(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE as u64) * PAGE_COST
+}
+
 /// Memory that is always the cache's own: 256 pages, 1 MiB.
 pub const RESERVE: u64 = 256 * PAGE_COST;
 

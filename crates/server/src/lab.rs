@@ -14,7 +14,7 @@ use ramekin_lab::io::{self, io};
 use ramekin_lab::minram::{Find, Options, PageCache, Printed, Search, minram, range};
 use ramekin_lab::server::{Recipe, own_program};
 use ramekin_lab::slow_disk::SlowDisk;
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -273,6 +273,13 @@ impl Read<'_> {
         self.read(name, |text| Size::parse(text).map(|size| size.0))
     }
 
+    pub fn object(&self, name: &str) -> Result<Option<Map<String, Value>>> {
+        self.read(name, |text| match serde_json::from_str(text) {
+            Ok(Value::Object(object)) => Ok(object),
+            _ => Err(Error::invalid(format!("'{text}' is no JSON object"))),
+        })
+    }
+
     fn asked(&self) -> Result<Asked> {
         Ok(Asked {
             base: self.path("base"),
@@ -310,10 +317,7 @@ fn minram_options(arguments: &ArgMatches) -> Result<Options> {
         "keep" => Ok(PageCache::Keep),
         _ => Err(Error::invalid(format!("'{text}' cannot be dropped; choose all, files or keep"))),
     })?;
-    let create = read.read("create", |text| match serde_json::from_str(text) {
-        Ok(Value::Object(more)) => Ok(more),
-        _ => Err(Error::invalid(format!("'{text}' is no JSON object"))),
-    })?;
+    let create = read.object("create")?;
     let sizes = |text: &str| text.split(',').map(|size| Size::parse(size).map(|size| size.0)).collect();
     let half = ramekin_memory::machine_memory() / 2;
     Ok(Options {

@@ -89,11 +89,7 @@ fn body(read: &Read<'_>) -> Result<Value> {
     let needed = |name: &str| Error::invalid(format!("--{name} is needed, or --file FILE"));
     let points = read.number::<u64>("points", "a whole number")?.ok_or_else(|| needed("points"))?;
     let dim = read.count("dim")?.ok_or_else(|| needed("dim"))?;
-    let mut collection = read.read("collection", |text| match serde_json::from_str(text) {
-        Ok(Value::Object(more)) => Ok(more),
-        _ => Err(Error::invalid(format!("'{text}' is no JSON object"))),
-    })?;
-    let collection = collection.get_or_insert_default();
+    let mut collection = read.object("collection")?.unwrap_or_default();
     let mut put = |key: &str, value: Value| _ = collection.entry(key).or_insert(value);
     put("points", json!(points));
     put("payload_bytes", json!(read.count("payload-bytes")?.unwrap_or(0)));

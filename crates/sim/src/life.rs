@@ -202,14 +202,7 @@ impl Life {
 
 fn config(datatype: Datatype) -> CollectionConfig {
     let vector = VectorConfig { datatype, ..VectorConfig::new(DIM, MetricName::Dot) };
-    CollectionConfig {
-        vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
-        full_scan_threshold_kib: 10_000,
-        deleted_threshold: 0.2,
-        vacuum_min_vectors: 50,
-        recall: 0.95,
-        echo: BTreeMap::new(),
-    }
+    CollectionConfig { vacuum_min_vectors: 50, ..CollectionConfig::new(BTreeMap::from([(UNNAMED.to_owned(), vector)])) }
 }
 
 fn id(rng: &mut Rng, plan: &Plan) -> PointId {

@@ -121,6 +121,20 @@ pub struct CollectionConfig {
     pub echo: BTreeMap<String, String>,
 }
 
+impl CollectionConfig {
+    /// With nothing said but its vectors.
+    pub fn new(vectors: BTreeMap<String, VectorConfig>) -> Self {
+        Self {
+            vectors,
+            full_scan_threshold_kib: 10_000,
+            deleted_threshold: 0.2,
+            vacuum_min_vectors: 1000,
+            recall: 0.95,
+            echo: BTreeMap::new(),
+        }
+    }
+}
+
 /// A change of a collection's configuration; `None` leaves a value as it is.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct CollectionPatch {

@@ -34,6 +34,15 @@ const PURGE_FROM: u64 = 1 << 20;
 /// Bytes by which the reservation moves.
 const STEP: u64 = 64 << 10;
 
+/// Bytes of a point that has vectors of these dimensions.
+pub(crate) fn point_bytes(dims: impl Iterator<Item = usize>) -> usize {
+    SLOT_BYTES + dims.map(vector_bytes).sum::<usize>()
+}
+
+fn vector_bytes(dim: usize) -> usize {
+    dim * 4 + VECTOR_BYTES
+}
+
 /// Where a payload's text stands in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct PayloadAt {
@@ -143,8 +152,7 @@ impl Growing {
 
     /// Bytes that the points of a batch take here; an open chunk a column comes on top, once.
     pub(crate) fn bytes_for(batch: &Batch) -> u64 {
-        let columns =
-            batch.columns.iter().map(|column| (column.present.len() * (column.dim * 4 + VECTOR_BYTES)) as u64);
+        let columns = batch.columns.iter().map(|column| (column.present.len() * vector_bytes(column.dim)) as u64);
         (batch.ids.len() * SLOT_BYTES) as u64 + columns.sum::<u64>()
     }
 

@@ -10,12 +10,14 @@
 
 use crate::api::{CollectionConfig, Placement};
 use crate::bits::Bits;
+use crate::growing;
+use crate::residency::{beyond, spare};
 use crate::share::{Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
-use crate::shared::Limits;
+use crate::shared::{Limits, MANIFEST_FLOOR, QUERIES_FLOOR};
 use ramekin_ann::{Part, expected_sections};
 use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
-use ramekin_pages::{PAGE_COST, PageFile};
+use ramekin_pages::{PageFile, RESERVE, resident_cost};
 
 /// A collection that is to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -70,10 +72,10 @@ pub struct Outlook {
     pub lacks: u64,
 }
 
-/// Memory of the log and of queries in a server that is asked, and what of it is taken for good.
+/// Memory of the log and of queries in a server that is asked, and what is taken for good beside seal and merge.
 const LOG_BYTES: u64 = 512 << 10;
 const QUERIES_BYTES: u64 = 512 << 10;
-const FLOORS: u64 = (1 << 20) + (512 << 10) + ramekin_pages::RESERVE;
+const FLOORS: u64 = QUERIES_FLOOR + MANIFEST_FLOOR + RESERVE;
 /// New points come in with less than their share, only slower.
 const GROWING_LEAST: u64 = 512 << 10;
 /// Sections of a segment's file, and its meta.
@@ -106,8 +108,9 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
     let new_points = expected.iter().map(|one| one.growing_bytes()).sum::<u64>().min(limits.growing_bytes);
     let build_held = held + limits.seal_work + limits.merge_work + new_points;
     let claims = || shapes.iter().map(Shape::claim).collect::<Vec<_>>();
-    let settled = choose(&claims(), budget.saturating_sub(held + budget / 16), budget / 32);
-    let building = choose(&claims(), budget.saturating_sub(build_held + budget / 10), budget / 32);
+    let choose =
+        |held, is_at_rest| choose(&claims(), budget.saturating_sub(held + spare(budget, is_at_rest)), beyond(budget));
+    let (settled, building) = (choose(held, true), choose(build_held, false));
 
     let needed = build_held - new_points + new_points.min(GROWING_LEAST);
     let mut all = Outlook { lacks: needed.saturating_sub(budget), ..Outlook::default() };
@@ -148,7 +151,7 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
     ]);
     let free = budget.saturating_sub(held + settled.iter().map(|taken| taken.bytes).sum::<u64>());
     let paged = shapes.iter().map(Shape::bytes).sum::<u64>() - settled.iter().map(|taken| taken.bytes).sum::<u64>();
-    all.cache_bytes = (free + ramekin_pages::RESERVE).min(paged);
+    all.cache_bytes = (free + RESERVE).min(paged);
     Ok(all)
 }
 
@@ -187,14 +190,14 @@ impl Shape {
         let bytes = payload + parts.map(|(_, bytes)| bytes).sum::<u64>();
         let sections = SECTIONS * vectors.len().max(1);
         let tables = PageFile::open_cost(bytes, sections, META_BYTES) + Bits::bytes(rows) + 4096;
-        let offsets = Some(in_memory(one.points.saturating_mul(8))).filter(|_| payload > 0);
+        let offsets = Some(resident_cost(one.points.saturating_mul(8))).filter(|_| payload > 0);
         let offsets = offsets.into_iter().collect();
         Ok(Self { vectors, payload, offsets, tables, checksums: bytes.div_ceil(PAGE as u64) * 4 })
     }
 
     fn claim(&self) -> Claim {
         let index = |vector: &Planned| IndexClaim {
-            parts: vector.parts.iter().map(|(part, bytes)| (*part, in_memory(*bytes))).collect(),
+            parts: vector.parts.iter().map(|(part, bytes)| (*part, resident_cost(*bytes))).collect(),
             placement: vector.placement,
         };
         Claim {
@@ -208,7 +211,7 @@ impl Shape {
     /// Bytes of all its pages in memory.
     fn bytes(&self) -> u64 {
         let parts = self.vectors.iter().flat_map(|vector| &vector.parts);
-        parts.map(|(_, bytes)| in_memory(*bytes)).sum::<u64>() + self.payload
+        parts.map(|(_, bytes)| resident_cost(*bytes)).sum::<u64>() + self.payload
     }
 
     /// Bytes in memory of the parts of a structure that are taken.
@@ -218,7 +221,7 @@ impl Shape {
         let held = self.vectors.iter().zip(&taken.parts);
         let parts = held.flat_map(|(vector, taken)| vector.parts.iter().filter(|(part, _)| taken.contains(part)));
         let parts = parts.filter(|(part, _)| structure_of(*part) == structure);
-        offsets + parts.map(|(_, bytes)| in_memory(*bytes)).sum::<u64>()
+        offsets + parts.map(|(_, bytes)| resident_cost(*bytes)).sum::<u64>()
     }
 
     fn on_disk(&self, structure: &str) -> u64 {
@@ -228,15 +231,10 @@ impl Shape {
     }
 }
 
-/// What a section costs while it is resident.
-fn in_memory(bytes: u64) -> u64 {
-    bytes.div_ceil(PAGE as u64) * PAGE_COST
-}
-
 impl Expected {
     fn growing_bytes(&self) -> u64 {
-        let vectors: u64 = self.config.vectors.values().map(|vector| vector.dim as u64 * 4 + 16).sum();
-        self.points.saturating_mul(112 + vectors)
+        let dims = self.config.vectors.values().map(|vector| vector.dim);
+        self.points.saturating_mul(growing::point_bytes(dims) as u64)
     }
 
     fn log_bytes(&self) -> u64 {

@@ -312,14 +312,7 @@ pub(crate) mod tests {
             let (disk, _) = ramekin_disk::probe(folder.path(), Some(ramekin_disk::Engine::Pread)).unwrap();
             let budget = Budget::new(16 << 20);
             let pages = Pages::new(disk, budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
-            let config = CollectionConfig {
-                vectors: BTreeMap::new(),
-                full_scan_threshold_kib: 0,
-                deleted_threshold: 0.2,
-                vacuum_min_vectors: 1000,
-                recall: 0.95,
-                echo: BTreeMap::new(),
-            };
+            let config = CollectionConfig { full_scan_threshold_kib: 0, ..CollectionConfig::new(BTreeMap::new()) };
             let collection = Collection::new(1, config, &budget.root().child("growing", ""), 0).unwrap();
             Self { collection, pages, _folder: folder }
         }

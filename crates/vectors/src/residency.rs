@@ -68,7 +68,7 @@ pub(crate) fn plan(shared: &Shared) -> Planned {
     let claims: Vec<Claim> = all.iter().map(Sections::claim).collect();
     let weights: u64 = claims.iter().map(|claim| claim.weight).sum();
     let room = room(shared, rest::is_at_rest(shared));
-    let taken = choose(&claims, room, shared.budget.limit() / 32);
+    let taken = choose(&claims, room, beyond(shared.budget.limit()));
     let bytes: u64 = taken.iter().map(|taken| taken.bytes).sum();
     let (mut chosen, mut others) = (Vec::new(), Vec::new());
     for ((sections, claim), taken) in all.into_iter().zip(&claims).zip(taken) {
@@ -109,11 +109,21 @@ pub(crate) fn room(shared: &Shared, is_at_rest: bool) -> u64 {
     let limit = shared.budget.limit();
     let held = shared.pages.stats();
     let others = shared.budget.reserved().saturating_sub(held.cached_bytes + held.resident_bytes);
-    let spare = match is_at_rest {
-        true => limit / 16,
-        false => limit / 10 + shared.limits().growing_bytes.saturating_sub(shared.accounts.growing.used()),
+    let new_points = match is_at_rest {
+        true => 0,
+        false => shared.limits().growing_bytes.saturating_sub(shared.accounts.growing.used()),
     };
-    limit.saturating_sub(others + spare)
+    limit.saturating_sub(others + new_points + spare(limit, is_at_rest))
+}
+
+/// What is left free for requests and cached pages.
+pub(crate) fn spare(budget: u64, is_at_rest: bool) -> u64 {
+    if is_at_rest { budget / 16 } else { budget / 10 }
+}
+
+/// What of it the sections may use that give way first.
+pub(crate) fn beyond(budget: u64) -> u64 {
+    budget / 32
 }
 
 /// The sections of each collection that has some, each with the account that pays for it.

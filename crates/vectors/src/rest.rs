@@ -112,7 +112,7 @@ fn awake(shared: &Shared) -> Result<MutexGuard<'_, State>> {
     Ok(state)
 }
 
-/// Before a write: seal and merge have their memory.
+/// Before a write: a seal has its memory.
 pub(crate) fn wake(shared: &Shared) -> Result<()> {
     awake(shared).map(|_| ())
 }

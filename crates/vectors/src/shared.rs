@@ -41,6 +41,10 @@ pub(crate) struct Accounts {
     pub(crate) manifest: Account,
 }
 
+/// What one query and one manifest have for good.
+pub(crate) const QUERIES_FLOOR: u64 = 1 << 20;
+pub(crate) const MANIFEST_FLOOR: u64 = 512 << 10;
+
 /// A write that fills a growing part waits so long for each segment that merges are behind, ...
 const PAUSE_FOR_ONE: Duration = Duration::from_millis(50);
 /// ... and no longer than this.

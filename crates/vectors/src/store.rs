@@ -16,7 +16,7 @@ use crate::overlay::{self, Run};
 use crate::queue::{Queue, Signal};
 use crate::rest::Rest;
 use crate::segment::Segment;
-use crate::shared::{Accounts, Limits, Shared};
+use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, QUERIES_FLOOR, Shared};
 use crate::writer::{Request, Writer};
 use crate::{check, payload_write, read, residency, rest, search};
 use parking_lot::{Mutex, RwLock};
@@ -92,8 +92,8 @@ impl Accounts {
         // What frees memory has its memory for good.
         accounts.seal.set_floor(limits.seal_work)?;
         accounts.merge.set_floor(limits.merge_work)?;
-        accounts.manifest.set_floor(512 << 10)?;
-        accounts.queries.set_floor(1 << 20)?;
+        accounts.manifest.set_floor(MANIFEST_FLOOR)?;
+        accounts.queries.set_floor(QUERIES_FLOOR)?;
         Ok(accounts)
     }
 }

@@ -32,14 +32,7 @@ fn config(metric: MetricName) -> CollectionConfig {
     let vector = |(name, datatype): (&str, Datatype)| {
         (name.to_owned(), VectorConfig { datatype, ..VectorConfig::new(DIM, metric) })
     };
-    CollectionConfig {
-        vectors: NAMES.map(vector).into_iter().collect(),
-        full_scan_threshold_kib: 0,
-        deleted_threshold: 0.2,
-        vacuum_min_vectors: 1000,
-        recall: 0.95,
-        echo: BTreeMap::new(),
-    }
+    CollectionConfig { full_scan_threshold_kib: 0, ..CollectionConfig::new(NAMES.map(vector).into_iter().collect()) }
 }
 
 fn write(store: &Store, write: Write) -> Result<Written, ramekin_base::Error> {

@@ -32,12 +32,8 @@ fn open_at(folder: &Path, megabytes: u64, threads: bool, clock: Arc<dyn Clock>) 
 fn create(store: &Store) {
     let vector = VectorConfig::new(DIM, MetricName::Dot);
     let config = CollectionConfig {
-        vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
-        full_scan_threshold_kib: 10_000,
-        deleted_threshold: 0.2,
         vacuum_min_vectors: 100,
-        recall: 0.95,
-        echo: BTreeMap::new(),
+        ..CollectionConfig::new(BTreeMap::from([(UNNAMED.to_owned(), vector)]))
     };
     store.create_collection("c", config).unwrap();
 }

@@ -50,12 +50,8 @@ impl World {
     fn create(&self, name: &str, placement: Placement) {
         let vector = VectorConfig { placement, ..VectorConfig::new(DIM, MetricName::Cosine) };
         let config = CollectionConfig {
-            vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
             full_scan_threshold_kib: 100,
-            deleted_threshold: 0.2,
-            vacuum_min_vectors: 1000,
-            recall: 0.95,
-            echo: BTreeMap::new(),
+            ..CollectionConfig::new(BTreeMap::from([(UNNAMED.to_owned(), vector)]))
         };
         self.store.create_collection(name, config).unwrap();
     }

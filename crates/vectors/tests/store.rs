@@ -38,14 +38,7 @@ fn open_on(disk: Arc<dyn Disk>, folder: &Path, megabytes: u64) -> Store {
 
 fn config(metric: MetricName) -> CollectionConfig {
     let vector = VectorConfig::new(DIM, metric);
-    CollectionConfig {
-        vectors: BTreeMap::from([(UNNAMED.to_owned(), vector)]),
-        full_scan_threshold_kib: 10_000,
-        deleted_threshold: 0.2,
-        vacuum_min_vectors: 1000,
-        recall: 0.95,
-        echo: BTreeMap::new(),
-    }
+    CollectionConfig::new(BTreeMap::from([(UNNAMED.to_owned(), vector)]))
 }
 
 fn write(store: &Store, write: Write) -> Result<Written, ramekin_base::Error> {
