@@ -21,6 +21,7 @@ mod disk_rate;
 mod exact;
 mod files;
 mod http;
+mod index;
 pub mod io;
 mod least;
 mod load;

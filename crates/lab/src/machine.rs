@@ -9,7 +9,7 @@ pub fn machine() -> Value {
     let read = |path: &str| files::read_text(Path::new(path)).unwrap_or_default();
     let processor = read("/proc/cpuinfo");
     let processor = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(1, |count| count.get());
+    let cores = crate::index::cores();
     json!({
         "processor": processor.map_or("unknown", |(_, name)| name),
         "cores": cores,

@@ -22,7 +22,7 @@ use ramekin_vectors::{Beside, Expected, Outlook, Searched, outlook};
 pub use report::{curve_svg, curve_text, json, text};
 use std::path::Path;
 use trial::Trial;
-pub use trial::{LEAST as SAMPLE_LEAST, Sample};
+pub use trial::{LEAST as SAMPLE_LEAST, Sample, bytes as sample_bytes};
 
 /// What is planned.
 pub struct Asked<'a> {
@@ -157,7 +157,7 @@ impl Planner {
         let disk = self.disk.rates[2];
         let bytes = one.points * vector.dim as u64 * 4;
         if bytes < one.config.full_scan_threshold_kib * 1024 {
-            return Ok(scanned(bytes, vector.dim, searched.resident.contains(&Part::Vectors), disk));
+            return Ok(guess::scanned(bytes, vector.dim, searched.resident.contains(&Part::Vectors), disk));
         }
         let measured = self.trials[searched.collection].as_ref().filter(|trial| trial.is_of(vector));
         if let Some(trial) = measured {
@@ -194,22 +194,6 @@ impl Planner {
         })
     }
 }
-
-/// A collection that is small enough to be scanned: every answer is exact.
-fn scanned(bytes: u64, dim: usize, is_resident: bool, disk: f64) -> Figures {
-    let reads = if is_resident { Range::default() } else { Range::around(bytes as f64 / SCAN_READ, 0.5) };
-    let rate = |share: f64, reads: f64| guess::rate(bytes as f64 / SCAN_RATE * share, dim, reads, disk);
-    Figures {
-        recall: Range::new(1.0, 1.0, 1.0),
-        reads_per_query: reads,
-        queries_per_second: Range::new(rate(2.0, reads.high), rate(1.0, reads.value), rate(0.5, reads.low)),
-        ..Figures::default()
-    }
-}
-
-/// Bytes of originals that a core scans a second, and of one read of those that are on disk.
-const SCAN_RATE: f64 = 16e9;
-const SCAN_READ: f64 = 65_536.0;
 
 fn formula(bytes: u64) -> Range {
     Range::around(bytes as f64, FORMULA_SHARE)
@@ -308,8 +292,3 @@ pub fn write_svg(path: &Path, svg: &str) -> Result<()> {
 /// A sample is read in so many pieces, from all over the file; a step from one to the next that meets all of them.
 const SAMPLE_PIECES: usize = 64;
 const SPREAD: usize = 39;
-
-/// Memory that a plan with a sample of so many vectors holds at its peak.
-pub fn sample_bytes(rows: usize, dim: usize) -> u64 {
-    trial::bytes(rows, dim)
-}

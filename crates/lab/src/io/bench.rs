@@ -9,9 +9,10 @@ use super::Options;
 use super::redirect::Redirect;
 use crate::dataset::Dataset;
 use crate::files;
+use crate::index::{Building, write_index};
 use crate::progress::Progress;
-use ramekin_ann::{BuildOptions, Index, IndexMeta, Part, Source, Work, batch_rows, build};
-use ramekin_base::{Error, Result, Size, SystemClock};
+use ramekin_ann::{BuildOptions, Index, IndexMeta, Part, Source, batch_rows};
+use ramekin_base::{Error, Result, Size};
 use ramekin_disk::{Disk, probe};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::Pages;
@@ -85,7 +86,7 @@ impl Bench {
                 progress.say(format!("{} is taken as it is", file.display()));
                 meta
             }
-            _ => make(options, &folder, &file, &note, set, &pages, &root, progress)?,
+            _ => make(options, &file, &note, set, &pages, &root, progress)?,
         };
         let opened = pages.open(&file, &root)?;
         let index = Index::open(&opened, 0, &meta, &root)?;
@@ -133,7 +134,6 @@ fn held(note: &Path, set: &Dataset) -> Result<Option<IndexMeta>> {
 #[allow(clippy::too_many_arguments, reason = "a build with all it is handed")]
 fn make(
     options: &Options,
-    folder: &Path,
     file: &Path,
     note: &Path,
     set: &Dataset,
@@ -146,20 +146,10 @@ fn make(
     let account = root.child("build", "").with_limit(options.build_memory);
     let told =
         |at: ramekin_ann::Progress| progress.tick(|| format!("build: {:?}, {} of {}", at.phase, at.done, at.total));
-    let work = Work {
-        disk: pages.disk().clone(),
-        temp: folder.to_path_buf(),
-        account: account.clone(),
-        clock: Arc::new(SystemClock::new()),
-        seed: 1,
-        threads: std::thread::available_parallelism().map_or(1, |count| count.get()),
-        progress: &told,
-        cancelled: &|| false,
-    };
-    let mut out = pages.create(file, &account)?;
-    let meta =
-        build(&mut Stream { set, at: 0 }, set.metric, Datatype::Float32, &mut out, 0, &work, &BuildOptions::default())?;
-    out.finish(b"")?;
+    let (mut source, options) = (Stream { set, at: 0 }, BuildOptions::default());
+    let (metric, datatype) = (set.metric, Datatype::Float32);
+    let building = Building { source: &mut source, metric, datatype, options, account: &account, told: &told };
+    let meta = write_index(pages, file, building)?;
     let text = json!({"built_of": signature(set), "meta": meta});
     files::write_text(note, &format!("{text:#}\n"))?;
     progress.say(format!("built an index of {} lists", meta.lists));

@@ -3,7 +3,8 @@
 //! How many lists must be scanned for a recall depends on the vectors alone: data that falls into heaps needs a few, noise
 //! needs a good part of all. So the range of speeds is wide, and it is meant to hold.
 
-use super::trial::cores;
+use super::Figures;
+use crate::index::cores;
 use ramekin_ann::Part;
 
 /// From least to most, and what is likely.
@@ -108,3 +109,19 @@ pub(super) fn rate(search_s: f64, dim: usize, reads: f64, disk: f64) -> f64 {
     let by_disk = if reads > 0.0 { disk / reads } else { f64::INFINITY };
     by_cores.min(by_disk)
 }
+
+/// A collection that is small enough to be scanned: every answer is exact.
+pub(super) fn scanned(bytes: u64, dim: usize, is_resident: bool, disk: f64) -> Figures {
+    let reads = if is_resident { Range::default() } else { Range::around(bytes as f64 / EXACT_READ, 0.5) };
+    let rate = |share: f64, reads: f64| self::rate(bytes as f64 / EXACT_RATE * share, dim, reads, disk);
+    Figures {
+        recall: Range::new(1.0, 1.0, 1.0),
+        reads_per_query: reads,
+        queries_per_second: Range::new(rate(2.0, reads.high), rate(1.0, reads.value), rate(0.5, reads.low)),
+        ..Figures::default()
+    }
+}
+
+/// Bytes of originals that a core scans a second, and of one read of those that are on disk.
+const EXACT_RATE: f64 = 16e9;
+const EXACT_READ: f64 = 65_536.0;

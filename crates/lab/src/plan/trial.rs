@@ -12,15 +12,15 @@
 use super::guess;
 use crate::exact::nearest;
 use crate::files;
+use crate::index::{Building, cores, write_index};
 use crate::usage::Usage;
-use ramekin_ann::{BuildOptions, Index, Part, Scratch, SearchParams, SliceSource, Work, build};
+use ramekin_ann::{BuildOptions, Index, Part, Scratch, SearchParams, SliceSource};
 use ramekin_base::{Clock, Error, Result, SystemClock};
 use ramekin_disk::probe;
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::{Pages, RESERVE};
 use ramekin_vectors::VectorConfig;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// Queries that are held out of a sample, and the share of it that they may be.
@@ -178,21 +178,10 @@ impl Built {
         let addresses = (vectors.len() as u64 * 16).next_power_of_two().max(1 << 30);
         let pages = Pages::new(disk, cache.clone(), &budget, addresses)?;
         let account = root.child("build", "").with_limit(build_bytes(vectors.len() / dim, dim));
-        let work = Work {
-            disk: pages.disk().clone(),
-            temp: folder.to_path_buf(),
-            account: account.clone(),
-            clock: Arc::new(SystemClock::new()),
-            seed: 1,
-            threads: cores(),
-            progress: &|_| {},
-            cancelled: &|| false,
-        };
-        let file = folder.join("sample.seg");
-        let mut out = pages.create(&file, &account)?;
+        let (file, mut source) = (folder.join("sample.seg"), SliceSource::new(vectors, dim));
         let options = BuildOptions { recall, ..BuildOptions::default() };
-        let meta = build(&mut SliceSource::new(vectors, dim), metric, datatype, &mut out, 0, &work, &options)?;
-        out.finish(b"")?;
+        let building = Building { source: &mut source, metric, datatype, options, account: &account, told: &|_| {} };
+        let meta = write_index(&pages, &file, building)?;
         let index = Index::open(&pages.open(&file, &root)?, 0, &meta, &root)?;
         let base = |from: usize, to: usize| Ok(vectors[from * dim..to * dim].to_vec());
         let rows = vectors.len() / dim;
@@ -271,14 +260,9 @@ impl Built {
     }
 }
 
-/// Processors that this process may use.
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |count| count.get())
-}
-
 /// Memory of a trial with a sample of so many vectors, at its peak: the sample itself, both indexes with everything of them
 /// resident, one build, and what searches hold.
-pub(super) fn bytes(rows: usize, dim: usize) -> u64 {
+pub fn bytes(rows: usize, dim: usize) -> u64 {
     let sample = (rows * dim * 4) as u64;
     let indexes = (sample + (rows * (dim * 2 + 32)) as u64) * (SMALLER as u64 + 1) / SMALLER as u64;
     sample

@@ -1,0 +1,44 @@
+//! Writes an index of some vectors as a page file: what `lab io` and a plan's trial search.
+
+use ramekin_ann::{BuildOptions, IndexMeta, Progress, Source, Work, build};
+use ramekin_base::{Result, SystemClock};
+use ramekin_memory::Account;
+use ramekin_pages::Pages;
+use ramekin_vecmath::{Datatype, Metric};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What an index is built of, and how.
+pub struct Building<'a> {
+    pub source: &'a mut dyn Source,
+    pub metric: Metric,
+    pub datatype: Datatype,
+    pub options: BuildOptions,
+    /// Its limit is the memory of the build.
+    pub account: &'a Account,
+    pub told: &'a dyn Fn(Progress),
+}
+
+/// Builds into `file`, a new page file, with temporary files beside it.
+pub fn write_index(pages: &Pages, file: &Path, building: Building<'_>) -> Result<IndexMeta> {
+    let Building { source, metric, datatype, options, account, told } = building;
+    let work = Work {
+        disk: pages.disk().clone(),
+        temp: file.parent().unwrap_or(file).to_path_buf(),
+        account: account.clone(),
+        clock: Arc::new(SystemClock::new()),
+        seed: 1,
+        threads: cores(),
+        progress: told,
+        cancelled: &|| false,
+    };
+    let mut out = pages.create(file, account)?;
+    let meta = build(source, metric, datatype, &mut out, 0, &work, &options)?;
+    out.finish(b"")?;
+    Ok(meta)
+}
+
+/// Processors that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
