@@ -33,6 +33,10 @@ use std::time::Duration;
 /// Most pages that leave memory at one time to make room for a section.
 const ROOM_STEP: usize = 256;
 
+/// Pages that leave memory at one time, if there are many, to make room for others: each time, the other cores must
+/// forget their addresses, which costs more than a read of the disk does.
+const EVICT_STEP: usize = 64;
+
 /// Rounds that a fetch waits for other readers' pins before it gives up as busy, and how long each is.
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(2));
 
@@ -178,8 +182,12 @@ impl Cache {
             // The lock must not be held while pages leave, so the result comes out of it first.
             let taken = self.purse.lock().take_cached(pages);
             let Err(short) = taken else { return Ok(()) };
-            let hopeless = Self::cost(pages as u32) > self.budget.free() + self.purse.lock().for_cached();
-            if hopeless || self.evict(pages).0 == 0 {
+            let (hopeless, cached) = {
+                let purse = self.purse.lock();
+                (Self::cost(pages as u32) > self.budget.free() + purse.for_cached(), purse.pages().0 as usize)
+            };
+            let step = EVICT_STEP.min(cached / 4).max(pages);
+            if hopeless || self.evict(step).0 == 0 {
                 return Err(short);
             }
         }
