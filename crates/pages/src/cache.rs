@@ -13,9 +13,10 @@
 //! Locks, none of which is held during I/O: `ring` (which pages are cached), `purse` (their bytes),
 //! `residents` (which sections are resident). A page is in the ring exactly while its word is `Cached`.
 
-use crate::evict::{PageYield, SectionYield};
+use crate::evict::{EVICT_STEP, PageYield, SectionYield};
 use crate::fetch::Fetch;
 use crate::file::PageFile;
+use crate::frames::{FRAMES, FRAMES_BYTES, Frames};
 use crate::gate::Gate;
 use crate::purse::{PAGE_COST, Purse};
 use crate::space::Space;
@@ -32,10 +33,6 @@ use std::time::Duration;
 
 /// Most pages that leave memory at one time to make room for a section.
 const ROOM_STEP: usize = 256;
-
-/// Pages that leave memory at one time, if there are many, to make room for others: each time, the other cores must
-/// forget their addresses, which costs more than a read of the disk does.
-const EVICT_STEP: usize = 64;
 
 /// Rounds that a fetch waits for other readers' pins before it gives up as busy, and how long each is.
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(2));
@@ -84,6 +81,7 @@ pub(crate) struct Cache {
     account: Account,
     budget: Budget,
     pub(crate) space: Space,
+    pub(crate) frames: Frames,
     pub(crate) ring: Mutex<VecDeque<u32>>,
     pub(crate) purse: Mutex<Purse>,
     pub(crate) residents: Mutex<Vec<(Weak<PageFile>, u32)>>,
@@ -107,9 +105,11 @@ impl Pages {
     /// `virtual_bytes` are addresses, not memory: all files open at one time must fit them.
     pub fn new(disk: Arc<dyn Disk>, account: Account, budget: &Budget, virtual_bytes: u64) -> Result<Pages> {
         let account = account.yielding();
+        let space = Space::new(virtual_bytes + FRAMES_BYTES)?;
         let cache = Arc::new(Cache {
             disk,
-            space: Space::new(virtual_bytes)?,
+            frames: Frames::at(space.take(FRAMES)?),
+            space,
             purse: Mutex::new(Purse::new(&account)?),
             account,
             budget: budget.clone(),

@@ -19,6 +19,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+/// Pages that leave memory at one time, if there are many, to make room for others: each time, the other cores must
+/// forget their addresses, which costs more than a read of the disk does.
+pub(crate) const EVICT_STEP: usize = 64;
+
 /// Victims of one turn of the hand; the list of them lies on the stack.
 const BATCH: usize = 256;
 
@@ -98,7 +102,7 @@ impl Yield for PageYield {
         let Some(cache) = self.0.upgrade() else { return 0 };
         // Below the reserve a page that leaves returns nothing to anyone.
         let above = cache.purse.lock().above_reserve();
-        cache.evict(wanted.div_ceil(PAGE_COST).min(above) as usize).1
+        cache.evict((wanted.div_ceil(PAGE_COST) as usize).max(EVICT_STEP).min(above as usize)).1
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   want(section, at, len) × n ─► spans of pages, sorted, overlaps melted
-//!   run: pin what is there ─► claim what is not ─► make room ─► ONE batch of reads ─► wait for pages
-//!        that others were reading ─► Pinned
+//!   run: pin what is there ─► claim what is not ─► make room, or take frames (frames.rs) ─► ONE batch of reads
+//!        ─► wait for pages that others were reading ─► Pinned
 //! ```
 //!
 //! Own claims are read and published before a thread waits for another one's, so no two fetches can
@@ -44,6 +44,8 @@ struct Span<'a> {
     section: &'a Section,
     first: u32,
     end: u32,
+    /// The first of the frames that hold it, if it is not in its own place.
+    frame: Option<u32>,
 }
 
 /// The bytes that were wanted; they stay in memory until this is dropped.
@@ -53,6 +55,17 @@ pub struct Pinned<'a> {
     parts: Vec<Part>,
     spans: Vec<Span<'a>>,
     guards: Vec<Resident<'a>>,
+}
+
+impl Span<'_> {
+    /// Gives back the frames that hold it. False if none do.
+    fn give_frames(&mut self, cache: &Cache) -> bool {
+        let frame = self.frame.take();
+        if let Some(frame) = frame {
+            cache.frames.give(frame, self.end - self.first);
+        }
+        frame.is_some()
+    }
 }
 
 impl<'a> Fetch<'a> {
@@ -71,7 +84,7 @@ impl<'a> Fetch<'a> {
         self.parts.push(Part { start: base as usize * PAGE + at as usize, len });
         if len > 0 && !self.is_guarded(section) {
             let (first, last) = (at / PAGE as u64, (end - 1) / PAGE as u64);
-            self.spans.push(Span { section, first: base + first as u32, end: base + last as u32 + 1 });
+            self.spans.push(Span { section, first: base + first as u32, end: base + last as u32 + 1, frame: None });
         }
         Ok(want)
     }
@@ -101,7 +114,8 @@ impl<'a> Fetch<'a> {
             }
             melts
         });
-        let took = self.cache.patiently(|| pin_all(self.cache, &self.spans))?;
+        let took = self.cache.patiently(|| pin_all(self.cache, &mut self.spans))?;
+        self.point_to_frames();
         if let Some(trip) = self.trip {
             trip.hits.fetch_add(took.hits, Ordering::Relaxed);
             trip.reads.fetch_add(took.reads, Ordering::Relaxed);
@@ -109,17 +123,32 @@ impl<'a> Fetch<'a> {
         }
         Ok(Pinned { cache: self.cache, trip: self.trip, parts: self.parts, spans: self.spans, guards: self.guards })
     }
+
+    /// Parts of spans that are in frames begin there.
+    fn point_to_frames(&mut self) {
+        if self.spans.iter().all(|span| span.frame.is_none()) {
+            return;
+        }
+        for part in self.parts.iter_mut().filter(|part| part.len > 0) {
+            let page = (part.start / PAGE) as u32;
+            let span = &self.spans[..self.spans.partition_point(|span| span.first <= page)];
+            let Some(span) = span.last().filter(|span| page < span.end) else { continue };
+            if let Some(frame) = span.frame {
+                part.start = (frame as usize * PAGE) + (part.start - span.first as usize * PAGE);
+            }
+        }
+    }
 }
 
-/// Pins every page of the spans, or none.
-fn pin_all(cache: &Cache, spans: &[Span<'_>]) -> Result<Trip> {
+/// Pins every page of the spans or has it in a frame, or none.
+fn pin_all<'a>(cache: &Cache, spans: &mut [Span<'a>]) -> Result<Trip> {
     let (mut claims, mut waits) = (Vec::new(), Vec::new());
     let (mut pages, mut full) = (0, false);
-    for span in spans {
+    for span in &*spans {
         let priority = span.section.priority();
         pages += span.end - span.first;
         for page in span.first..span.end {
-            let claim = Claim { file: span.section.file(), page, heat: priority.heat_first() };
+            let claim = Claim { file: span.section.file(), page, to: page, heat: priority.heat_first() };
             match pin_or_claim(cache, page, priority.heat_again()) {
                 Outcome::Pinned => {}
                 Outcome::Claimed => claims.push(claim),
@@ -133,14 +162,19 @@ fn pin_all(cache: &Cache, spans: &[Span<'_>]) -> Result<Trip> {
     }
     let misses = claims.len() + waits.len();
     let mut trip = Trip::default();
-    let outcome = if full { Err(too_many_pins()) } else { bring_in(cache, &mut claims, &mut waits, &mut trip) };
+    let outcome = if full { Err(too_many_pins()) } else { bring_in(cache, spans, &mut claims, &mut waits, &mut trip) };
     if let Err(error) = outcome {
         let not_ours = |page: u32, list: &[Claim<'_>]| list.binary_search_by_key(&page, |claim| claim.page).is_ok();
         // Pages that were claimed but not read are let go; the others that are neither claimed nor
-        // waited for are pinned.
-        for page in spans.iter().flat_map(|span| span.first..span.end) {
-            if !not_ours(page, &claims) && !not_ours(page, &waits) {
-                cache.space.word(page).unpin();
+        // waited for are pinned, or in frames.
+        for span in spans {
+            if span.give_frames(cache) {
+                continue;
+            }
+            for page in span.first..span.end {
+                if !not_ours(page, &claims) && !not_ours(page, &waits) {
+                    cache.space.word(page).unpin();
+                }
             }
         }
         if full {
@@ -177,10 +211,16 @@ fn pin_or_claim(cache: &Cache, page: u32, heat: u16) -> Outcome {
 
 /// Reads what was claimed and waits for the rest. After an error nothing of `claims` is claimed any
 /// more, and nothing of `claims` and `waits` is pinned.
-fn bring_in<'a>(cache: &Cache, claims: &mut Vec<Claim<'a>>, waits: &mut Vec<Claim<'a>>, trip: &mut Trip) -> Result<()> {
+fn bring_in<'a>(
+    cache: &Cache,
+    spans: &mut [Span<'a>],
+    claims: &mut Vec<Claim<'a>>,
+    waits: &mut Vec<Claim<'a>>,
+    trip: &mut Trip,
+) -> Result<()> {
     loop {
         if !claims.is_empty() {
-            trip.reads += read_claims(cache, claims)? as u64;
+            trip.reads += read_claims(cache, spans, claims)? as u64;
             trip.read_pages += claims.len() as u64;
             claims.clear();
         }
@@ -209,23 +249,57 @@ fn bring_in<'a>(cache: &Cache, claims: &mut Vec<Claim<'a>>, waits: &mut Vec<Clai
 }
 
 /// Returns how many reads it took.
-fn read_claims(cache: &Cache, claims: &[Claim<'_>]) -> Result<usize> {
-    if let Err(error) = cache.take_cached(claims.len()) {
-        claims.iter().for_each(|claim| cache.space.word(claim.page).clear());
+fn read_claims(cache: &Cache, spans: &mut [Span<'_>], claims: &mut [Claim<'_>]) -> Result<usize> {
+    // The lock must not be held while pages leave, so the answer comes out of it first.
+    let is_room = cache.purse.lock().take_cached(claims.len()).is_ok();
+    if !is_room {
+        to_frames(cache, spans, claims);
+    }
+    let cached = || claims.iter().filter(|claim| !claim.is_framed());
+    let count = cached().count();
+    if !is_room && let Err(error) = cache.take_cached(count) {
+        cached().for_each(|claim| cache.space.word(claim.page).clear());
         cache.gate.notify();
         return Err(error);
     }
     let reads = cache.fill(claims, RUN).inspect_err(|_| {
-        cache.purse.lock().give_cached(claims.len());
+        cache.purse.lock().give_cached(count);
     })?;
-    let mut ring = cache.ring.lock();
-    for claim in claims {
-        cache.space.word(claim.page).publish_cached(claim.heat, 1);
-        ring.push_back(claim.page);
+    if count > 0 {
+        let mut ring = cache.ring.lock();
+        for claim in cached() {
+            cache.space.word(claim.page).publish_cached(claim.heat, 1);
+            ring.push_back(claim.page);
+        }
+        drop(ring);
+        cache.gate.notify();
     }
-    drop(ring);
-    cache.gate.notify();
     Ok(reads)
+}
+
+/// Spans that were claimed as a whole, and are not wanted again and again, go into frames while some are free. Their
+/// pages are no longer claimed.
+fn to_frames(cache: &Cache, spans: &mut [Span<'_>], claims: &mut [Claim<'_>]) {
+    let mut moved = false;
+    for span in spans {
+        let from = claims.partition_point(|claim| claim.page < span.first);
+        let to = claims.partition_point(|claim| claim.page < span.end);
+        let pages = span.end - span.first;
+        let known = (span.first..span.end).filter(|page| cache.frames.wanted_again(*page)).count();
+        if known > 0 || to - from < pages as usize {
+            continue;
+        }
+        let Some(frame) = cache.frames.take(pages) else { continue };
+        span.frame = Some(frame);
+        for claim in &mut claims[from..to] {
+            claim.to = frame + (claim.page - span.first);
+            cache.space.word(claim.page).clear();
+        }
+        moved = true;
+    }
+    if moved {
+        cache.gate.notify();
+    }
 }
 
 fn too_many_pins() -> Error {
@@ -237,8 +311,8 @@ impl<'a> Pinned<'a> {
     #[inline]
     pub fn bytes(&self, want: Want) -> &[u8] {
         let part = &self.parts[want.0 as usize];
-        // SAFETY: inside one section, whose pages are neighbours; all pages of the part are pinned, or
-        // the section is guarded, until `self` is dropped.
+        // SAFETY: inside one section, whose pages are neighbours; all pages of the part are pinned or in
+        // neighbouring frames of ours, or the section is guarded, until `self` is dropped.
         unsafe { std::slice::from_raw_parts(self.cache.space.address(0).add(part.start), part.len) }
     }
 
@@ -252,9 +326,9 @@ impl<'a> Pinned<'a> {
     }
 
     fn unpin(&mut self) {
-        for span in self.spans.drain(..) {
-            for page in span.first..span.end {
-                self.cache.space.word(page).unpin();
+        for mut span in self.spans.drain(..) {
+            if !span.give_frames(self.cache) {
+                (span.first..span.end).for_each(|page| self.cache.space.word(page).unpin());
             }
         }
     }

@@ -22,6 +22,7 @@ mod fetch;
 mod file;
 mod fill;
 pub mod format;
+mod frames;
 mod gate;
 mod keep;
 mod load;

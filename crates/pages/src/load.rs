@@ -82,7 +82,7 @@ impl PageFile {
                     continue;
                 }
                 if word.claim() {
-                    claims.push(Claim { file: self, page, heat: 0 });
+                    claims.push(Claim { file: self, page, to: page, heat: 0 });
                 } else {
                     busy = Some(word);
                 }

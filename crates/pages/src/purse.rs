@@ -1,16 +1,18 @@
 //! The bytes that the cache holds from its account, and what they are for.
 //!
 //! ```text
-//!   held from the account  =  kept  -  owned  +  max(cached, RESERVE)
-//!                             │        │         │
-//!                             │        │         pages that the clock may take
-//!                             │        what of it stands on the accounts of the sections' owners
-//!                             pages of sections that are wholly resident
+//!   held from the account  =  frames  +  kept  -  owned  +  max(cached, LEAST_CACHED)
+//!                             │          │        │         │
+//!                             │          │        │         pages that the clock may take
+//!                             │          │        what of it stands on the accounts of the sections' owners
+//!                             │          pages of sections that are wholly resident
+//!                             what is read once goes through them
 //! ```
 //!
 //! The reserve is taken when the cache is made and never given back: however much memory sections,
 //! builds and requests hold, one query's worth of pages can be cached.
 
+use crate::frames::FRAMES_BYTES;
 use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
 use ramekin_memory::{Account, Reservation};
@@ -23,8 +25,11 @@ pub fn resident_cost(bytes: u64) -> u64 {
     bytes.div_ceil(PAGE as u64) * PAGE_COST
 }
 
-/// Memory that is always the cache's own: 256 pages, 1 MiB.
-pub const RESERVE: u64 = 256 * PAGE_COST;
+/// Memory for cached pages that nobody else can have: 256 pages, 1 MiB.
+const LEAST_CACHED: u64 = 256 * PAGE_COST;
+
+/// Memory that is always the cache's own: the least of cached pages, and the frames.
+pub const RESERVE: u64 = LEAST_CACHED + FRAMES_BYTES;
 
 pub(crate) struct Purse {
     held: Reservation,
@@ -46,17 +51,17 @@ impl Purse {
 
     /// Pages that would return something to the account if they left.
     pub(crate) fn above_reserve(&self) -> u64 {
-        self.cached.saturating_sub(RESERVE).div_ceil(PAGE_COST)
+        self.cached.saturating_sub(LEAST_CACHED).div_ceil(PAGE_COST)
     }
 
     /// Bytes that are held for cached pages, used or not.
     pub(crate) fn for_cached(&self) -> u64 {
-        self.cached.max(RESERVE)
+        self.cached.max(LEAST_CACHED)
     }
 
     pub(crate) fn take_cached(&mut self, pages: usize) -> Result<()> {
         let cached = self.cached + pages as u64 * PAGE_COST;
-        self.held.grow_calm(cached.max(RESERVE) - self.cached.max(RESERVE))?;
+        self.held.grow_calm(cached.max(LEAST_CACHED) - self.cached.max(LEAST_CACHED))?;
         self.cached = cached;
         Ok(())
     }
@@ -105,7 +110,7 @@ impl Purse {
     }
 
     fn settle(&mut self) -> u64 {
-        let surplus = self.held.bytes() - (self.kept - self.owned + self.cached.max(RESERVE));
+        let surplus = self.held.bytes() - (FRAMES_BYTES + self.kept - self.owned + self.cached.max(LEAST_CACHED));
         if surplus > 0 {
             self.held.shrink(surplus);
         }

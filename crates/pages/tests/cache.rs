@@ -8,6 +8,9 @@ use ramekin_base::Kind;
 use ramekin_base::limits::PAGE;
 use ramekin_pages::{PAGE_COST, Priority, RESERVE, Section};
 
+/// Pages that the cache holds of its reserve; the others of it are frames.
+const LEAST_CACHED: usize = 256;
+
 /// How many of the pages are in memory, found by reading them and counting misses.
 fn misses(world: &World, section: &Section, pages: std::ops::Range<usize>) -> u64 {
     let before = world.pages.stats().misses;
@@ -44,7 +47,7 @@ fn a_fetch_reads_what_is_missing_as_one_batch() {
 
 #[test]
 fn others_need_takes_cached_pages_first_then_sections_lowest_first() {
-    let world = World::new(8 << 20);
+    let world = World::new(9 << 20);
     let file = world.file("a", &[(400, Priority::WideCodes), (300, Priority::NarrowCodes), (900, Priority::Vectors)]);
     let [wide, narrow, vectors] = [0, 1, 2].map(|tag| file.section(tag).unwrap());
     narrow.load().unwrap();
@@ -64,7 +67,7 @@ fn others_need_takes_cached_pages_first_then_sections_lowest_first() {
     // More than all cached pages: the wide codes go, the narrow ones stay.
     let held = other.try_reserve(world.budget.limit() - world.account.used() - RESERVE - 600 * PAGE_COST).unwrap();
     assert!(!wide.is_resident() && narrow.is_resident());
-    assert_eq!(world.pages.stats().cached_bytes, RESERVE / PAGE_COST * PAGE as u64);
+    assert_eq!(world.pages.stats().cached_bytes, LEAST_CACHED as u64 * PAGE as u64);
     // The reserve still serves queries of any part.
     misses(&world, &wide, 0..400);
     assert_eq!(wide.load().unwrap_err().kind(), Kind::Busy);
@@ -87,7 +90,14 @@ fn worthier_pages_stay_longer_and_a_scan_does_not_push_out_what_is_in_use() {
         misses(&world, &scan, start..start + 100);
         assert_eq!(misses(&world, &hot, 0..100), 0, "at {start}");
     }
+    assert_eq!(world.pages.stats().evictions, 0, "what is read once pushes nothing out");
+    // Scanned again and again, it is taken in, at the cost of its own.
+    for start in [1100, 1100, 1150, 1150, 1110, 1110] {
+        misses(&world, &scan, start..start + 50);
+        assert_eq!(misses(&world, &hot, 0..100), 0, "at {start}");
+    }
     assert!(world.pages.stats().evictions > 0);
+    assert_eq!(misses(&world, &scan, 1110..1160), 0);
     assert_eq!(misses(&world, &ids, 0..150), 0);
 }
 
@@ -97,14 +107,17 @@ fn a_fetch_that_finds_everything_pinned_is_busy_and_harmless() {
     let file = world.file("a", &[(1000, Priority::Vectors)]);
     let section = file.section(0).unwrap();
     let _others = world.budget.root().child("other", "").try_reserve(world.budget.free()).unwrap();
-    let room = (RESERVE / PAGE_COST) as usize;
+    let room = LEAST_CACHED;
     let mut fetch = world.pages.fetch();
     fetch.want(&section, 0, room * PAGE).unwrap();
     let pinned = fetch.run().unwrap();
+    // What is read once needs no room in the cache; what is wanted again does.
+    world.check(&section, room).unwrap();
     assert_eq!(world.check(&section, room).unwrap_err().kind(), Kind::Busy);
     world.check(&section, 0).unwrap();
     drop(pinned);
     world.check(&section, room).unwrap();
+    assert_eq!(misses(&world, &section, room..room + 1), 0);
     let mut fetch = world.pages.fetch();
     fetch.want(&section, 0, (room + 1) * PAGE).unwrap();
     assert!(fetch.run().is_err());
