@@ -64,6 +64,17 @@ fn bounds(sampled: &[u32], plan: &Plan) -> Vec<u32> {
     bounds
 }
 
+/// Bytes of one part's write buffer. Nothing else takes as much while parts are written, and small writes cost more time
+/// than all the rest: half of what is free now is for buffers.
+fn buffer_bytes(parts: usize, plan: &Plan, account: &Account) -> usize {
+    let free = match account.limit() {
+        u64::MAX => 0,
+        limit => limit.saturating_sub(account.used()) as usize,
+    };
+    let all = plan.part_buffers.max(free / 2);
+    (all / parts).clamp(BUFFER_LEAST, 256 << 10) / BUFFER_LEAST * BUFFER_LEAST
+}
+
 /// The second pass: each vector goes to the part of its nearest centroid.
 pub(crate) fn cut(
     source: &mut dyn Source,
@@ -73,18 +84,18 @@ pub(crate) fn cut(
     rows: &mut Vec<u32>,
     vectors: &mut Vec<f32>,
 ) -> Result<Parts> {
+    let mut counts = Buffer::<u32>::new(&work.account, trained.centroids.len())?;
+    let mut squares = Buffer::<f32>::new(&work.account, trained.centroids.len())?;
+    let mut lengths = 0f64;
+    let tiles = Tiles::new(&trained.centroids, plan.tile, work.threads, &work.account)?;
     let bounds = bounds(&trained.counts, plan);
     let parts = bounds.len() - 1;
-    let buffer = (plan.part_buffers / parts).clamp(BUFFER_LEAST, 256 << 10) / BUFFER_LEAST * BUFFER_LEAST;
+    let buffer = buffer_bytes(parts, plan, &work.account);
     let mut spools = VecDeque::with_capacity(parts);
     for part in 0..parts {
         let path = work.temp.join(format!("ann-part-{part}"));
         spools.push_back(Spool::create(&work.disk, &path, &work.account, buffer)?);
     }
-    let mut counts = Buffer::<u32>::new(&work.account, trained.centroids.len())?;
-    let mut squares = Buffer::<f32>::new(&work.account, trained.centroids.len())?;
-    let mut lengths = 0f64;
-    let tiles = Tiles::new(&trained.centroids, plan.tile, work.threads, &work.account)?;
     let (mut best, mut scores, mut seen) = (Vec::new(), Vec::new(), 0);
     let (mut divided, mut record) = (Vec::new(), Vec::new());
     source.rewind()?;

@@ -233,6 +233,12 @@ fn build(
         if !is_short || attempts.len() == 0 {
             break (path, out, meta);
         }
+        if let Err(error) = &meta {
+            tracing::info!(
+                collection = name,
+                "{what}: a smaller build is planned, since this one had too little memory: {error}"
+            );
+        }
     };
     reporter.end();
     // The build has let go of much.

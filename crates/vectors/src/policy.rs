@@ -2,20 +2,22 @@
 //!
 //! ```text
 //!   at once                  a segment whose rows are all dead goes
-//!   while data pours in      eight segments of one size class (a factor of 8) become one
+//!   while data pours in      eight segments of one size class (a factor of 8) become one; of the larger
+//!                            classes twelve
 //!   between those            the segment with the largest share of dead rows is rewritten alone, if more of
 //!                            the disk is dead than alive
-//!   when a moment is quiet   the same where a segment alone has many dead rows; and what is small beside the
-//!                            biggest, but together not negligible, joins it
+//!   when a moment is quiet   what is small beside the biggest, but together not negligible, joins it; and a segment
+//!                            that has many dead rows alone is rewritten
 //! ```
 //!
 //! Sizes are those of live rows, so what is mostly dead counts as small, and goes with its like: where points are
 //! written again and again, rewriting alone what will be dead soon would leave no time for the merges. For the same
 //! reason dead rows wait for a quiet moment, as long as the disk does not hold more of them than of live ones.
 //!
-//! The first rule writes each point about log8(n) times. The second leaves few segments to search,
-//! and rewrites the big ones only for at least an eighth of their size. What waits for the first rule is a debt,
-//! for which searches pay: writes are slowed down by it.
+//! The rule of classes writes each point about log8(n) times. The quiet moment leaves few segments to search,
+//! and rewrites the big ones only for at least an eighth of their size; after a great upload all is written once more, so
+//! large classes wait a little longer, and small ones are not merged by themselves before it. What waits for the rule of
+//! classes is a debt, for which searches pay: writes are slowed down by it.
 
 /// What the policy looks at.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +38,8 @@ pub(crate) struct Rules {
 }
 
 const FAN_IN: usize = 8;
+/// The same of larger segments than a seal writes.
+const FAN_IN_ABOVE: usize = 12;
 /// Small segments together must be this share of the one they join.
 const JOIN_SHARE: u64 = 8;
 /// Streams of one merge are bounded, and so are its inputs.
@@ -44,9 +48,8 @@ const INPUTS_MAX: usize = 32;
 /// Places of the segments to merge now, or `None`.
 pub(crate) fn choose(sizes: &[Size], rules: Rules, quiet: bool) -> Option<Vec<usize>> {
     all_dead(sizes)
-        .or_else(|| by_class(sizes, rules))
+        .or_else(|| if quiet { join(sizes) } else { by_class(sizes, rules) })
         .or_else(|| if quiet || mostly_dead(sizes, rules) { vacuum(sizes, rules) } else { None })
-        .or_else(|| if quiet { join(sizes) } else { None })
 }
 
 fn all_dead(sizes: &[Size]) -> Option<Vec<usize>> {
@@ -72,12 +75,16 @@ fn class(size: &Size, rules: Rules) -> u32 {
     (size.bytes / rules.unit_bytes.max(1)).checked_ilog(FAN_IN as u64).unwrap_or(0)
 }
 
+fn fan_in(class: u32) -> usize {
+    if class == 0 { FAN_IN } else { FAN_IN_ABOVE }
+}
+
 fn by_class(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
     let top = sizes.iter().map(|size| class(size, rules)).max()?;
     (0..=top).find_map(|wanted| {
         let alike = (0..sizes.len()).filter(|at| class(&sizes[*at], rules) == wanted);
         let alike: Vec<usize> = alike.take(INPUTS_MAX).collect();
-        (alike.len() >= FAN_IN).then_some(alike)
+        (alike.len() >= fan_in(wanted)).then_some(alike)
     })
 }
 
@@ -85,7 +92,8 @@ fn by_class(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
 pub(crate) fn debt(sizes: &[Size], rules: Rules) -> usize {
     let mut alike = [0usize; u64::BITS as usize];
     sizes.iter().for_each(|size| alike[class(size, rules) as usize] += 1);
-    let waiting: usize = alike.iter().map(|count| count.saturating_sub(FAN_IN - 1)).sum();
+    let waiting = |(class, count): (u32, &usize)| count.saturating_sub(fan_in(class) - 1);
+    let waiting: usize = (0..).zip(&alike).map(waiting).sum();
     waiting.saturating_sub(FAN_IN)
 }
 
@@ -120,6 +128,8 @@ mod tests {
         assert_eq!(choose(&seven, RULES, false), None);
         assert_eq!(choose(&[of(100); 8], RULES, false).map(|merged| merged.len()), Some(8));
         assert_eq!(choose(&seven, RULES, true).map(|merged| merged.len()), Some(7));
+        assert_eq!(choose(&[of(900); 11], RULES, false), None);
+        assert_eq!(choose(&[of(900); 12], RULES, false).map(|merged| merged.len()), Some(12));
     }
 
     #[test]
@@ -128,7 +138,7 @@ mod tests {
         assert_eq!(debt(&vec![of(100); 15], RULES), 0);
         assert_eq!(debt(&vec![of(100); 20], RULES), 5);
         let two_classes: Vec<Size> = [of(100), of(900)].into_iter().cycle().take(40).collect();
-        assert_eq!(debt(&two_classes, RULES), 18);
+        assert_eq!(debt(&two_classes, RULES), 14);
     }
 
     #[test]
@@ -141,8 +151,9 @@ mod tests {
     #[test]
     fn dead_rows_ask_for_a_rewrite() {
         let wasteful = Size { bytes: 800, points: 2000, dead: 500 };
-        assert_eq!(choose(&[of(100), wasteful], RULES, true), Some(vec![1]));
-        let worse = Size { dead: 1500, bytes: 250, ..wasteful };
+        assert_eq!(choose(&[of(90), wasteful], RULES, true), Some(vec![1]));
+        assert_eq!(choose(&[of(100), wasteful], RULES, true), Some(vec![0, 1]), "both at one time");
+        let worse = Size { dead: 1500, bytes: 90, ..wasteful };
         assert_eq!(choose(&[wasteful, worse], RULES, true), Some(vec![1]));
         assert_eq!(choose(&[wasteful, worse], RULES, false), None, "more will die soon");
         let worst = Size { dead: 1900, bytes: 100, ..wasteful };
