@@ -1,28 +1,16 @@
-//! The tree of accounts.
+//! Budget, accounts and reservations: handles to the tree of `tree.rs`.
 //!
 //! ```text
-//!   try_reserve(n) on a leaf:
-//!      climb from the leaf to the root; at each step the bytes that the step above must give are
-//!      max(floor, used + n) - max(floor, used): zero while a floor covers the use.
-//!      A limit that would be passed ends the climb: first those who yield are asked, in the
-//!      order of `pressure.rs`, then the caller gets `Busy` or `NoMemory`.
+//!   try_reserve ─► the tree has room ──────────────────────────────────────────────► Reservation
+//!        ▲             │ short
+//!        │             ▼
+//!        └──── cached pages yield ─► one asker after the other: still short? ─► sections yield
 //! ```
-//!
-//! A floor may be lent: its bytes are free then, but only to accounts that yield. The others keep away from them:
-//!
-//! ```text
-//!   |  firm: in use by who does not yield, and floors  |        yielding        |   limit
-//!   |                              may grow up to here >|< lent floors           |
-//! ```
-//!
-//! so that it can be taken back whatever the others hold, as soon as those yield.
-//!
-//! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
-//! tree that is always consistent is worth more than the last nanoseconds.
 
 use crate::pressure::{Pressure, Yield, YieldOrder};
+use crate::tree::{Node, Short, Tree};
 use parking_lot::{Condvar, Mutex};
-use ramekin_base::{Error, Result, Size};
+use ramekin_base::Result;
 use std::sync::Arc;
 
 /// The one number, and the tree below it.
@@ -35,46 +23,8 @@ struct Shared {
     tree: Mutex<Tree>,
     released: Condvar,
     yielders: Mutex<Vec<(YieldOrder, Arc<dyn Yield>)>>,
-}
-
-struct Tree {
-    nodes: Vec<Node>,
-    free: Vec<usize>,
-    peak: u64,
-    /// Floors that are lent, and bytes above their floors that yielding accounts hold.
-    lent: u64,
-    yielding: u64,
-}
-
-#[derive(Clone)]
-pub(crate) struct Node {
-    pub(crate) name: String,
-    pub(crate) formula: &'static str,
-    pub(crate) parent: Option<usize>,
-    pub(crate) limit: u64,
-    pub(crate) floor: u64,
-    /// The floor that it had, and has again when it asks for it.
-    lent: u64,
-    /// What is reserved here is given back when others are short.
-    yields: bool,
-    /// Bytes in use by this account and those below it (floors below count in full).
-    pub(crate) used: u64,
-    /// Bytes that were reserved on this account itself.
-    pub(crate) own: u64,
-    pub(crate) predicted: Option<u64>,
-    pub(crate) wanted: Option<u64>,
-    handles: usize,
-}
-
-impl Node {
-    /// What the parent must hold for this account when it uses `used`.
-    fn claim(&self, used: u64) -> u64 {
-        used.max(self.floor)
-    }
-
-    fn above_floor(&self) -> u64 {
-        self.used.saturating_sub(self.floor)
-    }
+    /// Held by who asks for more than pages: what one is given may be enough for all.
+    turn: Mutex<()>,
 }
 
 /// A named part of the budget. Clones are handles to the same account; the last one removes it.
@@ -112,6 +62,7 @@ impl Budget {
                 tree: Mutex::new(tree),
                 released: Condvar::new(),
                 yielders: Mutex::new(Vec::new()),
+                turn: Mutex::new(()),
             }),
         }
     }
@@ -145,12 +96,13 @@ impl Budget {
     /// by which the claims still pass the new limit (0: done).
     pub fn set_limit(&self, bytes: u64) -> u64 {
         self.shared.tree.lock().nodes[0].limit = bytes;
-        let over = self.reserved().saturating_sub(bytes);
-        if over > 0 {
-            self.ask(over);
-        }
+        let over = |tree: &mut Tree| match tree.nodes[0].used.saturating_sub(bytes) {
+            0 => Ok(()),
+            missing => Err(Short { index: 0, missing, firm: false }),
+        };
+        let short = self.shared.ease(over);
         self.shared.released.notify_all();
-        self.reserved().saturating_sub(bytes)
+        short.map_or_else(|short| short.missing, |()| 0)
     }
 
     pub fn pressure(&self) -> Pressure {
@@ -165,11 +117,6 @@ impl Budget {
         yielders.sort_by_key(|(order, _)| *order);
     }
 
-    /// Asks those who yield, in order, until `wanted` bytes came back or all were asked.
-    pub(crate) fn ask(&self, wanted: u64) -> u64 {
-        self.shared.ask(wanted)
-    }
-
     /// Every account with its path, root first, parents before children.
     pub(crate) fn nodes(&self) -> Vec<(String, Node)> {
         let tree = self.shared.tree.lock();
@@ -178,175 +125,35 @@ impl Budget {
     }
 }
 
-impl Shared {
-    fn ask(&self, wanted: u64) -> u64 {
-        // The list is copied so that a yielder may itself release reservations.
-        let yielders: Vec<_> = self.yielders.lock().iter().map(|(_, yielder)| yielder.clone()).collect();
-        let mut given = 0;
-        for yielder in yielders {
-            if given >= wanted {
-                break;
-            }
-            given += yielder.give_back(wanted - given);
-        }
-        given
-    }
-}
-
-impl Tree {
-    fn path(&self, index: usize) -> String {
-        let mut parts = Vec::new();
-        let mut next = Some(index);
-        while let Some(index) = next {
-            parts.push(self.nodes[index].name.as_str());
-            next = self.nodes[index].parent;
-        }
-        parts.pop();
-        parts.reverse();
-        parts.join("/")
-    }
-
-    /// Adds `bytes` to the account and its claims upwards, or says which account is short and by how much.
-    fn add(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
-        let mut steps: Vec<(usize, u64)> = Vec::with_capacity(8);
-        let (mut next, mut more) = (Some(index), bytes);
-        while let Some(index) = next {
-            let node = &self.nodes[index];
-            let used = node.used.saturating_add(more);
-            if used > node.limit && more > 0 {
-                return Err(Short { index, missing: used - node.limit, firm: false });
-            }
-            steps.push((index, more));
-            more = node.claim(used) - node.claim(node.used);
-            next = node.parent;
-        }
-        self.check_firm(index, steps.last().map_or(0, |(_, more)| *more))?;
-        let before = self.nodes[index].above_floor();
-        for (index, more) in steps {
-            self.nodes[index].used += more;
-        }
-        self.nodes[index].own += bytes;
-        self.yielding += self.yields_above(index, before);
-        self.peak = self.peak.max(self.nodes[0].used);
-        Ok(())
-    }
-
-    /// Who does not yield must leave what is lent to those who do.
-    fn check_firm(&self, index: usize, more: u64) -> Result<(), Short> {
-        let root = &self.nodes[0];
-        let firm = (root.used + more).saturating_sub(self.yielding);
-        let most = root.limit.saturating_sub(self.lent);
-        match self.lent > 0 && more > 0 && !self.nodes[index].yields && firm > most {
-            true => Err(Short { index: 0, missing: firm - most, firm: true }),
-            false => Ok(()),
-        }
-    }
-
-    /// What a yielding account holds above its floor more than `before`; 0 of others.
-    fn yields_above(&self, index: usize, before: u64) -> u64 {
-        let node = &self.nodes[index];
-        if node.yields { node.above_floor() - before } else { 0 }
-    }
-
-    fn sub(&mut self, index: usize, bytes: u64) {
-        let before = self.nodes[index].above_floor();
-        self.sub_used(index, bytes);
-        let node = &self.nodes[index];
-        self.yielding -= if node.yields { before - node.above_floor() } else { 0 };
-    }
-
-    fn sub_used(&mut self, index: usize, bytes: u64) {
-        self.nodes[index].own -= bytes;
-        let (mut next, mut less) = (Some(index), bytes);
-        while let Some(index) = next {
-            let node = &mut self.nodes[index];
-            let before = node.claim(node.used);
-            node.used -= less;
-            less = before - node.claim(node.used);
-            next = node.parent;
-        }
-    }
-
-    /// Moves bytes from one account to another. The root is asked for no more than it holds already.
-    fn transfer(&mut self, from: usize, to: usize, bytes: u64) -> Result<(), Short> {
-        let (limit, before) = (self.nodes[0].limit, self.nodes[0].used);
-        self.nodes[0].limit = limit.max(before);
-        self.sub(from, bytes);
-        let added = self.add(to, bytes);
-        if added.is_err() {
-            // They were here a moment ago, so there is room for them.
-            let returned = self.add(from, bytes);
-            debug_assert!(returned.is_ok());
-        }
-        self.nodes[0].limit = limit;
-        added
-    }
-
-    /// Moves a floor, or says what is short for it.
-    fn set_floor(&mut self, index: usize, bytes: u64) -> Result<Result<(), (Short, Error)>> {
-        let lent = std::mem::take(&mut self.nodes[index].lent);
-        self.lent -= lent;
-        let moved = self.move_floor(index, bytes);
-        if !matches!(moved, Ok(Ok(()))) {
-            self.nodes[index].lent = lent;
-            self.lent += lent;
-        }
-        moved
-    }
-
-    fn move_floor(&mut self, index: usize, bytes: u64) -> Result<Result<(), (Short, Error)>> {
-        let node = &self.nodes[index];
-        let above = node.above_floor();
-        let (before, after) = (node.claim(node.used), node.used.max(bytes));
-        let parent = node.parent.ok_or_else(|| Error::bug("the budget itself has no floor"))?;
-        if after > before {
-            if let Err(short) = self.add(parent, after - before) {
-                let error = self.error(&short, parent, bytes);
-                return Ok(Err((short, error)));
-            }
-            self.nodes[parent].own -= after - before;
-        } else {
-            self.nodes[parent].own += before - after;
-            self.sub(parent, before - after);
-        }
-        self.nodes[index].floor = bytes;
-        if self.nodes[index].yields {
-            self.yielding = self.yielding + self.nodes[index].above_floor() - above;
-        }
-        Ok(Ok(()))
-    }
-
-    fn drop_handle(&mut self, index: usize) {
-        self.nodes[index].handles -= 1;
-        if self.nodes[index].handles > 0 || index == 0 {
-            return;
-        }
-        self.lent -= std::mem::take(&mut self.nodes[index].lent);
-        let (floor, parent) = (self.nodes[index].floor, self.nodes[index].parent);
-        if let Some(parent) = parent {
-            // What a floor still held goes back; all reservations are gone, or a handle would live.
-            self.nodes[parent].own += floor;
-            self.sub(parent, floor);
-            self.free.push(index);
-            self.drop_handle(parent);
-        }
-    }
-}
-
 /// So often those who yield are asked: what they gave may be taken by someone else in between.
 const ROUNDS: usize = 4;
 
-struct Short {
-    index: usize,
-    missing: u64,
-    /// Who yields cannot help: it is lent, and not to who asks.
-    firm: bool,
-}
-
-impl Short {
-    /// Only the root's shortage can be eased by others.
-    fn can_be_eased(&self) -> bool {
-        self.index == 0 && !self.firm
+impl Shared {
+    /// Repeats `attempt` as long as those who yield give something for it.
+    fn ease(&self, mut attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<(), Short> {
+        for _ in 0..ROUNDS {
+            let Err(short) = attempt(&mut self.tree.lock()) else { return Ok(()) };
+            if !short.can_be_eased() {
+                return Err(short);
+            }
+            // The list is copied so that a yielder may itself release reservations.
+            let yielders = self.yielders.lock().clone();
+            let mut given = 0;
+            for (order, yielder) in yielders {
+                let turn = (order > YieldOrder::Pages).then(|| self.turn.lock());
+                if turn.is_some() && attempt(&mut self.tree.lock()).is_ok() {
+                    return Ok(());
+                }
+                given += yielder.give_back(short.missing - given);
+                if given >= short.missing {
+                    break;
+                }
+            }
+            if given == 0 {
+                return Err(short);
+            }
+        }
+        attempt(&mut self.tree.lock())
     }
 }
 
@@ -397,15 +204,7 @@ impl Account {
     /// Takes `bytes` from the parent for good: reserving up to them on this account cannot fail. Where the budget is
     /// short, those who yield are asked first; a floor that shrinks cannot fail.
     pub fn set_floor(&self, bytes: u64) -> Result<()> {
-        for _ in 0..ROUNDS {
-            let mut tree = self.shared.tree.lock();
-            let Err((short, error)) = tree.set_floor(self.index, bytes)? else { return Ok(()) };
-            drop(tree);
-            if !short.can_be_eased() || self.shared.ask(short.missing) == 0 {
-                return Err(error);
-            }
-        }
-        self.shared.tree.lock().set_floor(self.index, bytes)?.map_err(|(_, error)| error)
+        self.ease(bytes, |tree| tree.set_floor(self.index, bytes))
     }
 
     /// This account's reservations are given back when others are short: it may use floors that are lent.
@@ -424,7 +223,7 @@ impl Account {
         let mut tree = self.shared.tree.lock();
         let floor = tree.nodes[self.index].floor;
         // A floor that shrinks cannot fail.
-        if matches!(tree.set_floor(self.index, 0), Ok(Ok(()))) && floor > 0 {
+        if tree.set_floor(self.index, 0).is_ok() && floor > 0 {
             tree.nodes[self.index].lent = floor;
             tree.lent += floor;
         }
@@ -471,60 +270,18 @@ impl Account {
     }
 
     fn take(&self, bytes: u64) -> Result<()> {
-        for _ in 0..ROUNDS {
-            let mut tree = self.shared.tree.lock();
-            let Err(short) = tree.add(self.index, bytes) else { return Ok(()) };
-            let error = tree.error(&short, self.index, bytes);
-            drop(tree);
-            if !short.can_be_eased() || self.shared.ask(short.missing) == 0 {
-                return Err(error);
-            }
-        }
-        let mut tree = self.shared.tree.lock();
-        tree.add(self.index, bytes).map_err(|short| tree.error(&short, self.index, bytes))
+        self.ease(bytes, |tree| tree.add(self.index, bytes))
+    }
+
+    fn ease(&self, bytes: u64, attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<()> {
+        let eased = self.shared.ease(attempt);
+        eased.map_err(|short| self.shared.tree.lock().error(&short, self.index, bytes))
     }
 
     /// Blocks until something is released anywhere in the tree, or `at_most` has passed.
     pub fn wait_for_release(&self, at_most: std::time::Duration) {
         let mut tree = self.shared.tree.lock();
         self.shared.released.wait_for(&mut tree, at_most);
-    }
-}
-
-impl Tree {
-    /// What a shortage means for who asked on account `index`: `NoMemory` where waiting cannot help.
-    fn error(&self, short: &Short, index: usize, asked: u64) -> Error {
-        let node = &self.nodes[short.index];
-        let name = if short.index == 0 { "the memory budget".to_owned() } else { self.path(short.index) };
-        let most = match short.index {
-            0 => node.limit.saturating_sub(self.for_good(index)),
-            _ => node.limit,
-        };
-        if asked > most {
-            return Error::no_memory(format!(
-                "{name} is too small: {} needed, of {} at most {} can be free",
-                Size(asked),
-                Size(node.limit),
-                Size(most)
-            ));
-        }
-        Error::busy(format!(
-            "{name} is short: {} needed, {} of {} in use",
-            Size(asked),
-            Size(node.used),
-            Size(node.limit)
-        ))
-    }
-
-    /// Bytes that accounts beside this one hold for good: the floors that are under no other floor.
-    fn for_good(&self, index: usize) -> u64 {
-        let ancestors = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
-        let counts = |other: &usize| {
-            self.nodes[*other].handles > 0
-                && !ancestors(index).any(|own| own == *other)
-                && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
-        };
-        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor.max(self.nodes[other].lent)).sum()
     }
 }
 
@@ -621,6 +378,8 @@ impl std::fmt::Debug for Reservation {
 mod tests {
     use super::*;
     use ramekin_base::{Kind, Rng};
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     #[test]
     fn a_reservation_moves_even_where_nothing_is_free() {
@@ -726,6 +485,34 @@ mod tests {
         assert_eq!(budget.reserved(), 40);
         drop(build);
         assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn what_one_is_given_is_for_all_who_wait() {
+        struct Section(Mutex<Vec<Reservation>>, AtomicUsize);
+        impl Yield for Section {
+            fn give_back(&self, _: u64) -> u64 {
+                self.1.fetch_add(1, Ordering::SeqCst);
+                // Others come meanwhile.
+                std::thread::yield_now();
+                self.0.lock().pop().map_or(0, |given| given.bytes())
+            }
+        }
+        let budget = Budget::new(200);
+        let sections = budget.root().child("sections", "");
+        let held = (0..2).map(|_| sections.try_reserve(100).unwrap()).collect();
+        let section = Arc::new(Section(Mutex::new(held), AtomicUsize::new(0)));
+        budget.add_yielder(YieldOrder::Residency, section.clone());
+        let (queries, start) = (budget.root().child("queries", ""), Barrier::new(8));
+        let taken: Vec<Reservation> = std::thread::scope(|scope| {
+            let ask = || {
+                start.wait();
+                queries.try_reserve(10).unwrap()
+            };
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(ask)).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!((taken.len(), section.1.load(Ordering::SeqCst), sections.used()), (8, 1, 100));
     }
 
     #[test]

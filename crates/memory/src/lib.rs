@@ -17,6 +17,7 @@ mod account;
 mod kernel;
 mod ledger;
 mod pressure;
+mod tree;
 
 pub use account::{Account, Budget, Reservation};
 pub use kernel::{

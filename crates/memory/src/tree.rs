@@ -1,0 +1,250 @@
+//! The tree of accounts, and its arithmetic: what is added at a leaf, and what each step above must give for it.
+//!
+//! ```text
+//!   try_reserve(n) on a leaf:
+//!      climb from the leaf to the root; at each step the bytes that the step above must give are
+//!      max(floor, used + n) - max(floor, used): zero while a floor covers the use.
+//!      A limit that would be passed ends the climb: first those who yield are asked, in the
+//!      order of `pressure.rs`, then the caller gets `Busy` or `NoMemory`.
+//! ```
+//!
+//! A floor may be lent: its bytes are free then, but only to accounts that yield. The others keep away from them:
+//!
+//! ```text
+//!   |  firm: in use by who does not yield, and floors  |        yielding        |   limit
+//!   |                              may grow up to here >|< lent floors           |
+//! ```
+//!
+//! so that it can be taken back whatever the others hold, as soon as those yield.
+//!
+//! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
+//! tree that is always consistent is worth more than the last nanoseconds.
+
+use ramekin_base::{Error, Size};
+
+pub(crate) struct Tree {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) free: Vec<usize>,
+    pub(crate) peak: u64,
+    /// Floors that are lent, and bytes above their floors that yielding accounts hold.
+    pub(crate) lent: u64,
+    pub(crate) yielding: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) formula: &'static str,
+    pub(crate) parent: Option<usize>,
+    pub(crate) limit: u64,
+    pub(crate) floor: u64,
+    /// The floor that it had, and has again when it asks for it.
+    pub(crate) lent: u64,
+    /// What is reserved here is given back when others are short.
+    pub(crate) yields: bool,
+    /// Bytes in use by this account and those below it (floors below count in full).
+    pub(crate) used: u64,
+    /// Bytes that were reserved on this account itself.
+    pub(crate) own: u64,
+    pub(crate) predicted: Option<u64>,
+    pub(crate) wanted: Option<u64>,
+    pub(crate) handles: usize,
+}
+
+impl Node {
+    /// What the parent must hold for this account when it uses `used`.
+    fn claim(&self, used: u64) -> u64 {
+        used.max(self.floor)
+    }
+
+    pub(crate) fn above_floor(&self) -> u64 {
+        self.used.saturating_sub(self.floor)
+    }
+}
+
+pub(crate) struct Short {
+    pub(crate) index: usize,
+    pub(crate) missing: u64,
+    /// Who yields cannot help: it is lent, and not to who asks.
+    pub(crate) firm: bool,
+}
+
+impl Short {
+    /// Only the root's shortage can be eased by others.
+    pub(crate) fn can_be_eased(&self) -> bool {
+        self.index == 0 && !self.firm
+    }
+}
+
+impl Tree {
+    pub(crate) fn path(&self, index: usize) -> String {
+        let mut parts = Vec::new();
+        let mut next = Some(index);
+        while let Some(index) = next {
+            parts.push(self.nodes[index].name.as_str());
+            next = self.nodes[index].parent;
+        }
+        parts.pop();
+        parts.reverse();
+        parts.join("/")
+    }
+
+    /// Adds `bytes` to the account and its claims upwards, or says which account is short and by how much.
+    pub(crate) fn add(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
+        let mut steps: Vec<(usize, u64)> = Vec::with_capacity(8);
+        let (mut next, mut more) = (Some(index), bytes);
+        while let Some(index) = next {
+            let node = &self.nodes[index];
+            let used = node.used.saturating_add(more);
+            if used > node.limit && more > 0 {
+                return Err(Short { index, missing: used - node.limit, firm: false });
+            }
+            steps.push((index, more));
+            more = node.claim(used) - node.claim(node.used);
+            next = node.parent;
+        }
+        self.check_firm(index, steps.last().map_or(0, |(_, more)| *more))?;
+        let before = self.nodes[index].above_floor();
+        for (index, more) in steps {
+            self.nodes[index].used += more;
+        }
+        self.nodes[index].own += bytes;
+        self.yielding += self.yields_above(index, before);
+        self.peak = self.peak.max(self.nodes[0].used);
+        Ok(())
+    }
+
+    /// Who does not yield must leave what is lent to those who do.
+    fn check_firm(&self, index: usize, more: u64) -> Result<(), Short> {
+        let root = &self.nodes[0];
+        let firm = (root.used + more).saturating_sub(self.yielding);
+        let most = root.limit.saturating_sub(self.lent);
+        match self.lent > 0 && more > 0 && !self.nodes[index].yields && firm > most {
+            true => Err(Short { index: 0, missing: firm - most, firm: true }),
+            false => Ok(()),
+        }
+    }
+
+    /// What a yielding account holds above its floor more than `before`; 0 of others.
+    fn yields_above(&self, index: usize, before: u64) -> u64 {
+        let node = &self.nodes[index];
+        if node.yields { node.above_floor() - before } else { 0 }
+    }
+
+    pub(crate) fn sub(&mut self, index: usize, bytes: u64) {
+        let before = self.nodes[index].above_floor();
+        self.sub_used(index, bytes);
+        let node = &self.nodes[index];
+        self.yielding -= if node.yields { before - node.above_floor() } else { 0 };
+    }
+
+    fn sub_used(&mut self, index: usize, bytes: u64) {
+        self.nodes[index].own -= bytes;
+        let (mut next, mut less) = (Some(index), bytes);
+        while let Some(index) = next {
+            let node = &mut self.nodes[index];
+            let before = node.claim(node.used);
+            node.used -= less;
+            less = before - node.claim(node.used);
+            next = node.parent;
+        }
+    }
+
+    /// Moves bytes from one account to another. The root is asked for no more than it holds already.
+    pub(crate) fn transfer(&mut self, from: usize, to: usize, bytes: u64) -> Result<(), Short> {
+        let (limit, before) = (self.nodes[0].limit, self.nodes[0].used);
+        self.nodes[0].limit = limit.max(before);
+        self.sub(from, bytes);
+        let added = self.add(to, bytes);
+        if added.is_err() {
+            // They were here a moment ago, so there is room for them.
+            let returned = self.add(from, bytes);
+            debug_assert!(returned.is_ok());
+        }
+        self.nodes[0].limit = limit;
+        added
+    }
+
+    /// Moves a floor, or says what is short for it.
+    pub(crate) fn set_floor(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
+        let lent = std::mem::take(&mut self.nodes[index].lent);
+        self.lent -= lent;
+        let moved = self.move_floor(index, bytes);
+        if moved.is_err() {
+            self.nodes[index].lent = lent;
+            self.lent += lent;
+        }
+        moved
+    }
+
+    fn move_floor(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
+        let node = &self.nodes[index];
+        let above = node.above_floor();
+        let (before, after) = (node.claim(node.used), node.used.max(bytes));
+        // The budget itself has no floor.
+        let Some(parent) = node.parent else { return Ok(()) };
+        if after > before {
+            self.add(parent, after - before)?;
+            self.nodes[parent].own -= after - before;
+        } else {
+            self.nodes[parent].own += before - after;
+            self.sub(parent, before - after);
+        }
+        self.nodes[index].floor = bytes;
+        if self.nodes[index].yields {
+            self.yielding = self.yielding + self.nodes[index].above_floor() - above;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn drop_handle(&mut self, index: usize) {
+        self.nodes[index].handles -= 1;
+        if self.nodes[index].handles > 0 || index == 0 {
+            return;
+        }
+        self.lent -= std::mem::take(&mut self.nodes[index].lent);
+        let (floor, parent) = (self.nodes[index].floor, self.nodes[index].parent);
+        if let Some(parent) = parent {
+            // What a floor still held goes back; all reservations are gone, or a handle would live.
+            self.nodes[parent].own += floor;
+            self.sub(parent, floor);
+            self.free.push(index);
+            self.drop_handle(parent);
+        }
+    }
+
+    /// What a shortage means for who asked on account `index`: `NoMemory` where waiting cannot help.
+    pub(crate) fn error(&self, short: &Short, index: usize, asked: u64) -> Error {
+        let node = &self.nodes[short.index];
+        let name = if short.index == 0 { "the memory budget".to_owned() } else { self.path(short.index) };
+        let most = match short.index {
+            0 => node.limit.saturating_sub(self.for_good(index)),
+            _ => node.limit,
+        };
+        if asked > most {
+            return Error::no_memory(format!(
+                "{name} is too small: {} needed, of {} at most {} can be free",
+                Size(asked),
+                Size(node.limit),
+                Size(most)
+            ));
+        }
+        Error::busy(format!(
+            "{name} is short: {} needed, {} of {} in use",
+            Size(asked),
+            Size(node.used),
+            Size(node.limit)
+        ))
+    }
+
+    /// Bytes that accounts beside this one hold for good: the floors that are under no other floor.
+    fn for_good(&self, index: usize) -> u64 {
+        let ancestors = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
+        let counts = |other: &usize| {
+            self.nodes[*other].handles > 0
+                && !ancestors(index).any(|own| own == *other)
+                && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
+        };
+        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor.max(self.nodes[other].lent)).sum()
+    }
+}
