@@ -106,24 +106,24 @@ impl Yield for PageYield {
     }
 }
 
-/// Turns resident sections back into paged ones when pages were not enough: of the lowest priority first,
+/// Turns resident sections back into paged ones when pages were not enough: spare ones and then of the lowest priority,
 /// and of these the smallest that is enough, or else the largest.
 pub(crate) struct SectionYield(pub(crate) Weak<Cache>);
 
 impl Yield for SectionYield {
     fn give_back(&self, wanted: u64) -> u64 {
         let Some(cache) = self.0.upgrade() else { return 0 };
-        let priority = |(file, index): &(Arc<PageFile>, u32)| file.entry(*index).priority;
+        let rank = |(file, index): &(Arc<PageFile>, u32)| (!file.is_spare(*index), file.entry(*index).priority);
         let cost = |(file, index): &(Arc<PageFile>, u32)| Cache::cost(file.entry(*index).pages());
         let gone = |(file, index): &(Arc<PageFile>, u32)| file.keep(*index).is_paged();
 
         let residents: Vec<_> = cache.residents.lock().clone();
         let mut sections: Vec<(Arc<PageFile>, u32)> =
             residents.into_iter().filter_map(|(file, index)| Some((file.upgrade()?, index))).collect();
-        sections.sort_by_key(|section| (priority(section), cost(section)));
+        sections.sort_by_key(|section| (rank(section), cost(section)));
         let (mut left, mut leaving) = (wanted, Vec::new());
         while left > 0 && !sections.is_empty() {
-            let lowest = sections.partition_point(|section| priority(section) == priority(&sections[0]));
+            let lowest = sections.partition_point(|section| rank(section) == rank(&sections[0]));
             let enough = sections[..lowest].partition_point(|section| cost(section) < left);
             let section = sections.remove(enough.min(lowest - 1));
             if section.0.unload(section.1) != Drain::Nothing {

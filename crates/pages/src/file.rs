@@ -43,6 +43,8 @@ struct SectionState {
     owner: OnceLock<Account>,
     /// What is booked on the owner's account while the section is resident.
     owned: Mutex<Option<Reservation>>,
+    /// Others do its work if it leaves.
+    spare: AtomicBool,
 }
 
 /// What the end of the file says, checked.
@@ -63,6 +65,7 @@ impl PageFile {
             keep: Keep::default(),
             owner: OnceLock::new(),
             owned: Mutex::default(),
+            spare: AtomicBool::new(false),
         };
         let sections = std::mem::take(&mut tables.entries).into_iter().map(state).collect();
         let first_page = cache.space.take(tables.footer.data_pages)?;
@@ -151,6 +154,14 @@ impl PageFile {
 
     pub(crate) fn entry(&self, index: u32) -> &Entry {
         &self.sections[index as usize].entry
+    }
+
+    pub(crate) fn set_spare(&self, index: u32, spare: bool) {
+        self.sections[index as usize].spare.store(spare, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_spare(&self, index: u32) -> bool {
+        self.sections[index as usize].spare.load(Ordering::Relaxed)
     }
 
     pub(crate) fn keep(&self, index: u32) -> &Keep {

@@ -42,6 +42,11 @@ impl Section {
         self.file.set_owner(self.index, account);
     }
 
+    /// Says whether other resident sections do its work if it leaves: then it leaves before them.
+    pub fn set_spare(&self, spare: bool) {
+        self.file.set_spare(self.index, spare);
+    }
+
     /// Bytes of its pages.
     pub fn bytes_on_disk(&self) -> u64 {
         u64::from(self.entry().pages()) * PAGE as u64

@@ -74,6 +74,11 @@ fn others_need_takes_cached_pages_first_then_sections_lowest_first() {
     assert!(narrow.is_resident(), "loading a section does not push out another one");
     drop(held);
     wide.load().unwrap();
+    // What others do the work of leaves before them.
+    narrow.set_spare(true);
+    let held = other.try_reserve(world.budget.free() + PAGE_COST * 256).unwrap();
+    assert!(wide.is_resident() && !narrow.is_resident());
+    drop(held);
     assert!(wide.resident().unwrap().chunks(PAGE).enumerate().all(|(page, bytes)| bytes == content(0, page)));
 }
 

@@ -20,6 +20,9 @@ use ramekin_memory::Account;
 use ramekin_pages::{PAGE_COST, Section};
 use std::sync::Arc;
 
+/// Codes that tell so much that none of others are needed.
+const WIDE: [Part; 2] = [Part::Codes3, Part::Codes6];
+
 /// The accounts of what is resident of one collection, by structure.
 pub(crate) struct Structures([(&'static str, Account); STRUCTURES.len()]);
 
@@ -191,7 +194,12 @@ impl Sections {
         let lookups = self.lookups.into_iter().zip(&taken.lookups);
         lookups.chain(self.offsets.into_iter().zip(&taken.offsets)).for_each(|(section, is)| put(section, *is));
         for ((_, parts), taken) in self.indexes.into_iter().zip(&taken.parts) {
-            parts.into_iter().for_each(|(part, section)| put(section, taken.contains(&part)));
+            let has_wide = WIDE.iter().any(|part| taken.contains(part));
+            for (part, section) in parts {
+                // Wide codes alone are scanned as well, only slower.
+                section.set_spare(part == Part::Codes1 && has_wide);
+                put(section, taken.contains(&part));
+            }
         }
         split
     }
