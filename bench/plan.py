@@ -46,7 +46,7 @@ SHAPES = [
     Shape(50_000, 1536, "96MiB", "drawn"),
 ]
 SMALL = [Shape(20_000, 32, "32MiB", "drawn"), Shape(40_000, 100, "32MiB", "drawn")]
-QUERIES = 2_000
+QUERIES = 2_000  # of a set that is drawn; of others all there are
 
 
 def vectors(shape: Shape, args, out: Path) -> tuple[Path, Path, Path]:
@@ -56,7 +56,7 @@ def vectors(shape: Shape, args, out: Path) -> tuple[Path, Path, Path]:
         base, query = both[: shape.rows], both[shape.rows :]
     else:
         base = np.load(args.data / f"{shape.set}_base.npy", mmap_mode="r")[: shape.rows, : shape.dim]
-        query = np.load(args.data / f"{shape.set}_query.npy")[:QUERIES, : shape.dim]
+        query = np.load(args.data / f"{shape.set}_query.npy")[:, : shape.dim]
     base, query = (np.array(part, dtype=np.float32, order="C") for part in (base, query))
     for part in (base, query):
         part /= np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12)

@@ -5,17 +5,19 @@
 //!   sample of the vectors    ─► `plan/trial.rs`: indexed in small, searched ─┐
 //!   no sample                ─► `plan/guess.rs`: wide ranges                 ├─► recall, reads, queries/s
 //!   the disk of the folder   ─► `disk_rate.rs`                              ─┘
+//!   a request's own cost     ─► `plan/wire.rs`
 //! ```
 
 mod guess;
 mod report;
 mod trial;
+mod wire;
 
 pub use crate::disk_rate::DiskRate;
 use crate::files;
 use crate::vectors::VectorFile;
 pub use guess::Range;
-use guess::Shape;
+use guess::{Pace, Shape};
 use ramekin_ann::Part;
 use ramekin_base::{Error, Kind, Result, Size};
 use ramekin_vectors::{Beside, Expected, Outlook, Searched, outlook};
@@ -61,6 +63,7 @@ pub struct Plan {
 pub struct Planner {
     trials: Vec<Option<Trial>>,
     disk: DiskRate,
+    exchange_s: f64,
 }
 
 /// The rate of a folder's disk, as plans need it. The folder is made if it is missing.
@@ -94,7 +97,7 @@ impl Planner {
             })?;
             trials[at] = Some(Trial::new(folder, sample, &vector, expected[at].config.recall)?);
         }
-        Ok(Self { trials, disk })
+        Ok(Self { trials, disk, exchange_s: wire::exchange_s()? })
     }
 
     pub fn disk(&self) -> String {
@@ -154,15 +157,15 @@ impl Planner {
 
     fn of_vector(&self, one: &Expected, outlook: &Outlook, searched: &Searched) -> Result<Figures> {
         let vector = &one.config.vectors[&searched.vector];
-        let disk = self.disk.rates[2];
+        let pace = Pace { exchange_s: self.exchange_s, disk: self.disk.rates[2] };
         let bytes = one.points * vector.dim as u64 * 4;
         if bytes < one.config.full_scan_threshold_kib * 1024 {
-            return Ok(guess::scanned(bytes, vector.dim, searched.resident.contains(&Part::Vectors), disk));
+            return Ok(guess::scanned(pace, bytes, vector.dim, searched.resident.contains(&Part::Vectors)));
         }
         let measured = self.trials[searched.collection].as_ref().filter(|trial| trial.is_of(vector));
         if let Some(trial) = measured {
             let measured = trial.predict(one.points, &searched.resident, outlook.cache_bytes)?;
-            let rate = guess::rate(measured.cpu_s, vector.dim, measured.reads, disk);
+            let rate = guess::rate(pace, measured.cpu_s, vector.dim, measured.reads);
             return Ok(Figures {
                 recall: Range::within(measured.recall, RECALL_WITHIN),
                 reads_per_query: Range::around(measured.reads, READS_SHARE),
@@ -181,7 +184,7 @@ impl Planner {
         };
         let reads = guess::reads(&shape);
         let search = guess::search_s(&shape, reads);
-        let rate = |search_s, reads| guess::rate(search_s, vector.dim, reads, disk);
+        let rate = |search_s, reads| guess::rate(pace, search_s, vector.dim, reads);
         Ok(Figures {
             recall: guess::recall(shape.recall),
             reads_per_query: reads,

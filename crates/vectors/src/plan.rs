@@ -12,7 +12,7 @@ use crate::api::{CollectionConfig, Placement};
 use crate::bits::Bits;
 use crate::growing;
 use crate::residency::{beyond, spare};
-use crate::share::{Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
+use crate::share::{CODES, Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
 use crate::shared::{Limits, MANIFEST_FLOOR, QUERIES_FLOOR};
 use ramekin_ann::{Part, expected_sections};
 use ramekin_base::Result;
@@ -75,6 +75,8 @@ pub struct Outlook {
 /// Memory of the log and of queries in a server that is asked, and what is taken for good beside seal and merge.
 const LOG_BYTES: u64 = 512 << 10;
 const QUERIES_BYTES: u64 = 512 << 10;
+/// What searches under way take of the memory that the cache would fill: eight of them, of usual size.
+const SCRATCH_BYTES: u64 = 2_560 << 10;
 const FLOORS: u64 = QUERIES_FLOOR + MANIFEST_FLOOR + RESERVE;
 /// New points come in with less than their share, only slower.
 const GROWING_LEAST: u64 = 512 << 10;
@@ -150,8 +152,8 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
         line("merge", "buffers and index build of one merge", 0, 0, limits.merge_work),
     ]);
     let free = budget.saturating_sub(held + settled.iter().map(|taken| taken.bytes).sum::<u64>());
-    let paged = shapes.iter().map(Shape::bytes).sum::<u64>() - settled.iter().map(|taken| taken.bytes).sum::<u64>();
-    all.cache_bytes = (free + RESERVE).min(paged);
+    let paged = shapes.iter().zip(&settled).map(|(shape, taken)| shape.paged(taken)).sum::<u64>();
+    all.cache_bytes = (free.saturating_sub(SCRATCH_BYTES) + RESERVE).min(paged);
     Ok(all)
 }
 
@@ -208,10 +210,19 @@ impl Shape {
         }
     }
 
-    /// Bytes of all its pages in memory.
-    fn bytes(&self) -> u64 {
-        let parts = self.vectors.iter().flat_map(|vector| &vector.parts);
-        parts.map(|(_, bytes)| resident_cost(*bytes)).sum::<u64>() + self.payload
+    /// Bytes in memory of all pages that searches read of what is not taken: of codes only where none are.
+    fn paged(&self, taken: &Taken) -> u64 {
+        let of_vector = |(vector, taken): (&Planned, &Vec<Part>)| {
+            let has_codes = taken.iter().any(|part| structure_of(*part) == CODES);
+            let is_read = |part: Part| match part {
+                Part::Codes1 | Part::Codes8 => !has_codes,
+                Part::Codes3 | Part::Codes6 | Part::Positions => false,
+                _ => !taken.contains(&part),
+            };
+            let parts = vector.parts.iter().filter(|(part, _)| is_read(*part));
+            parts.map(|(_, bytes)| resident_cost(*bytes)).sum::<u64>()
+        };
+        self.vectors.iter().zip(&taken.parts).map(of_vector).sum::<u64>() + self.payload
     }
 
     /// Bytes in memory of the parts of a structure that are taken.

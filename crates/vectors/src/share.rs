@@ -24,7 +24,7 @@ const STEPS: [&[Part]; 4] =
 /// Structures of a collection that may be resident, as the ledger names them, and what they take.
 pub(crate) const STRUCTURES: [(&str, &str); 4] = [
     ("centroids", "lists x (dim + 12) + dim x 4 + lists x 76; lists = 4 x sqrt(points)"),
-    ("codes", "points x (dim x bits / 8 + 4), of the widths 1, 3 and 6 those that are resident"),
+    (CODES, "points x (dim x bits / 8 + 4), of the widths 1, 3 and 6 those that are resident"),
     ("ids", "points x 2 x bits of a row number / 8 + ids that are not dense x (8 or 16) + 1 of each"),
     ("vectors", "points x dim x bytes of a number, whole records a page"),
 ];
@@ -33,12 +33,13 @@ pub(crate) const STRUCTURES: [(&str, &str); 4] = [
 pub(crate) fn structure_of(part: Part) -> &'static str {
     match part {
         Part::Centroids | Part::Clusters => "centroids",
-        Part::Codes1 | Part::Codes3 | Part::Codes6 | Part::Codes8 => "codes",
+        Part::Codes1 | Part::Codes3 | Part::Codes6 | Part::Codes8 => CODES,
         Part::Rows | Part::Positions => IDS,
         Part::Vectors => "vectors",
     }
 }
 
+pub(crate) const CODES: &str = "codes";
 /// The structure that finds ids, too.
 pub(crate) const IDS: &str = "ids";
 

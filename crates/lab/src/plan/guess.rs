@@ -94,26 +94,39 @@ pub(super) fn recall(wished: f64) -> Range {
 }
 
 /// Processor's seconds of a request besides its search, on both sides of the connection: HTTP, and the vector as text.
-pub(super) fn request_s(dim: usize) -> f64 {
-    (REQUEST_US + dim as f64 * FLOAT_US) / 1e6
+fn request_s(dim: usize, exchange_s: f64) -> f64 {
+    exchange_s * EXCHANGES + dim as f64 * FLOAT_S
 }
 
-/// Measured with the lab's own load on one connection of eight, two cores: an answer of ten ids and scores; a number of the
-/// query as text.
-const REQUEST_US: f64 = 42.0;
-const FLOAT_US: f64 = 0.13;
+/// Measured with the lab's own load on eight connections, two cores: how many bare exchanges a request takes the time of;
+/// and a number of the query as text.
+const EXCHANGES: f64 = 7.0;
+const FLOAT_S: f64 = 0.13e-6;
 
-/// Queries a second of all cores, if a query takes so long and a disk so many reads a second.
-pub(super) fn rate(search_s: f64, dim: usize, reads: f64, disk: f64) -> f64 {
-    let by_cores = cores() as f64 / (search_s + request_s(dim));
-    let by_disk = if reads > 0.0 { disk / reads } else { f64::INFINITY };
-    by_cores.min(by_disk)
+/// What a machine does in a second.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Pace {
+    /// The processor's seconds of a bare exchange, see `wire.rs`.
+    pub(super) exchange_s: f64,
+    /// 4 KiB random reads a second, many at a time.
+    pub(super) disk: f64,
+}
+
+/// Share of the time of what is less busy, cores or disk, that is not hidden behind the other: eight queries at a time.
+const WAITING: f64 = 0.35;
+
+/// Queries a second of all cores, if a query takes so long.
+pub(super) fn rate(pace: Pace, search_s: f64, dim: usize, reads: f64) -> f64 {
+    let by_cores = cores() as f64 / (search_s + request_s(dim, pace.exchange_s));
+    let by_disk = if reads > 0.0 { pace.disk / reads } else { f64::INFINITY };
+    // With a few queries at a time, one of both sometimes waits for the other.
+    1.0 / (1.0 / by_cores.min(by_disk) + WAITING / by_cores.max(by_disk))
 }
 
 /// A collection that is small enough to be scanned: every answer is exact.
-pub(super) fn scanned(bytes: u64, dim: usize, is_resident: bool, disk: f64) -> Figures {
+pub(super) fn scanned(pace: Pace, bytes: u64, dim: usize, is_resident: bool) -> Figures {
     let reads = if is_resident { Range::default() } else { Range::around(bytes as f64 / EXACT_READ, 0.5) };
-    let rate = |share: f64, reads: f64| self::rate(bytes as f64 / EXACT_RATE * share, dim, reads, disk);
+    let rate = |share: f64, reads: f64| self::rate(pace, bytes as f64 / EXACT_RATE * share, dim, reads);
     Figures {
         recall: Range::new(1.0, 1.0, 1.0),
         reads_per_query: reads,

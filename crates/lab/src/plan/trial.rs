@@ -57,11 +57,21 @@ pub struct Sample {
 
 /// What a search of one index did.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Measured {
-    pub(super) recall: f64,
+struct Measured {
+    recall: f64,
     /// With the cache that there will be, and with none.
-    pub(super) reads: f64,
+    reads: f64,
     cold_reads: f64,
+    /// The processor's seconds of a query without its reads, and of one read.
+    search_s: f64,
+    read_s: f64,
+}
+
+/// What a search will do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Predicted {
+    pub(super) recall: f64,
+    pub(super) reads: f64,
     /// The processor's seconds of a query.
     pub(super) cpu_s: f64,
 }
@@ -121,7 +131,7 @@ impl Trial {
     }
 
     /// What a search of `points` vectors will do with these parts resident and so much cache.
-    pub(super) fn predict(&self, points: u64, resident: &[Part], cache: u64) -> Result<Measured> {
+    pub(super) fn predict(&self, points: u64, resident: &[Part], cache: u64) -> Result<Predicted> {
         let measure = |built: &Built| {
             let share = (cache as f64 * built.rows as f64 / points.max(1) as f64) as u64;
             built.measure(&self.queries, resident, share)
@@ -129,22 +139,21 @@ impl Trial {
         let (small, large) = (measure(&self.small)?, measure(&self.large)?);
         let (from, to) = (self.large.rows as f64 / self.small.rows as f64, points as f64 / self.large.rows as f64);
         // From one size to five times it something grew by a factor: so it goes on, as a power of the rows.
-        let grown = |of: fn(&Measured) -> f64| {
+        let grown = |of: fn(&Measured) -> f64, power: f64| {
             let (small, large) = (of(&small), of(&large));
             match small > 0.0 && large > 0.0 {
-                true => large * to.powf(((large / small).ln() / from.ln()).clamp(0.0, MOST_GROWTH)),
+                true => large * to.powf(((large / small).ln() / from.ln() * power).clamp(0.0, MOST_GROWTH)),
                 false => large,
             }
         };
         // What the cache spares is known best of the larger one, of which it holds about the same share.
         let spared = if large.cold_reads > 0.0 { (large.reads / large.cold_reads).min(1.0) } else { 0.0 };
-        let reads = grown(|of| of.cold_reads) * spared;
-        // What the processor did beside the reads grows by itself.
-        let cpu_s = grown(|of| (of.cpu_s - of.reads * guess::READ_S).max(1e-6)) + reads * guess::READ_S;
-        // Each index aims at a recall, and a larger one, which tries more of its points, comes nearer to it.
+        let reads = grown(|of| of.cold_reads, READS_GROWTH) * spared;
+        let search_s = grown(|of| of.search_s, 1.0);
+        // Each index aims at a recall. Below it one is by chance, and the less the more of its points it tries.
         let aim = f64::from(ramekin_ann::aim(self.recall));
-        let recall = aim + (large.recall - aim) / to.max(1.0).sqrt();
-        Ok(Measured { recall, reads, cpu_s, ..large })
+        let recall = large.recall.max(aim + (large.recall - aim) / to.max(1.0).sqrt());
+        Ok(Predicted { recall, reads, cpu_s: search_s + reads * large.read_s * READ_IN_SERVER })
     }
 }
 
@@ -159,6 +168,13 @@ fn hold_out(vectors: Vec<f32>, dim: usize, step: usize) -> (Vec<f32>, Vec<f32>) 
 
 /// What a search does grows no faster than so with the number of vectors: lists and their lengths both with its root.
 const MOST_GROWTH: f64 = 0.6;
+/// Reads grow as neighbours share fewer pages, which slows down as they near the number of candidates: of five sets of
+/// vectors, with a third of the power that was seen between the two samples.
+const READS_GROWTH: f64 = 1.0 / 3.0;
+/// The processor's seconds of a read, at least and at most.
+const READ_S: (f64, f64) = (2e-6, 60e-6);
+/// A read in a server costs so many times what it costs in a trial: other threads want the cores and their caches.
+const READ_IN_SERVER: f64 = 1.25;
 
 impl Drop for Trial {
     fn drop(&mut self) {
@@ -189,7 +205,21 @@ impl Built {
         Ok(Self { rows, index, pages, cache, root, truth })
     }
 
+    /// Twice where queries read: as planned, and with what they read in memory.
     fn measure(&self, queries: &[f32], resident: &[Part], cache: u64) -> Result<Measured> {
+        let asked = self.search(queries, resident, cache)?;
+        let whole = [resident, &[Part::Rows, Part::Vectors]].concat();
+        let still = if asked.reads < 1.0 { asked } else { self.search(queries, &whole, cache)? };
+        let spared = asked.reads - still.reads;
+        let read_s = match spared >= 1.0 {
+            true => ((asked.search_s - still.search_s) / spared).clamp(READ_S.0, READ_S.1),
+            false => guess::READ_S,
+        };
+        Ok(Measured { read_s, search_s: (asked.search_s - asked.reads * read_s).max(1e-6), ..asked })
+    }
+
+    /// Searches for a while; `search_s` is of the whole query.
+    fn search(&self, queries: &[f32], resident: &[Part], cache: u64) -> Result<Measured> {
         self.cache.set_limit(u64::MAX);
         for (part, section) in self.index.sections() {
             if resident.contains(&part) { section.load()? } else { section.unload() }
@@ -214,7 +244,8 @@ impl Built {
             recall: found.into_inner() as f64 / (asked * K.min(self.rows) as f64),
             reads: pages.trip().reads as f64 / asked,
             cold_reads,
-            cpu_s: cpu_s / asked,
+            search_s: cpu_s / asked,
+            read_s: 0.0,
         })
     }
 
