@@ -97,7 +97,7 @@ impl Planner {
             })?;
             trials[at] = Some(Trial::new(folder, sample, &vector, expected[at].config.recall)?);
         }
-        Ok(Self { trials, disk, exchange_s: wire::exchange_s()? })
+        Ok(Self { trials, disk, exchange_s: wire::exchange_s() })
     }
 
     pub fn disk(&self) -> String {

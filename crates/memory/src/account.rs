@@ -10,8 +10,9 @@
 use crate::pressure::{Pressure, Yield, YieldOrder};
 use crate::tree::{Node, Short, Tree};
 use parking_lot::{Condvar, Mutex};
-use ramekin_base::Result;
+use ramekin_base::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The one number, and the tree below it.
 #[derive(Clone)]
@@ -125,6 +126,9 @@ impl Budget {
     }
 }
 
+/// Who waits for its turn may hold what the one before it waits for: not longer than that one does.
+const TURN_WAIT: Duration = Duration::from_millis(20);
+
 /// So often those who yield are asked: what they gave may be taken by someone else in between.
 const ROUNDS: usize = 4;
 
@@ -132,7 +136,7 @@ impl Shared {
     /// Repeats `attempt` as long as those who yield give something for it.
     fn ease(&self, mut attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<(), Short> {
         for _ in 0..ROUNDS {
-            let Err(short) = attempt(&mut self.tree.lock()) else { return Ok(()) };
+            let Err(mut short) = attempt(&mut self.tree.lock()) else { return Ok(()) };
             if !short.can_be_eased() {
                 return Err(short);
             }
@@ -140,12 +144,18 @@ impl Shared {
             let yielders = self.yielders.lock().clone();
             let mut given = 0;
             for (order, yielder) in yielders {
-                let turn = (order > YieldOrder::Pages).then(|| self.turn.lock());
-                if turn.is_some() && attempt(&mut self.tree.lock()).is_ok() {
-                    return Ok(());
+                let is_costly = order > YieldOrder::Pages;
+                let _turn = if is_costly { self.turn.try_lock_for(TURN_WAIT) } else { None };
+                if is_costly {
+                    short = match attempt(&mut self.tree.lock()) {
+                        Ok(()) => return Ok(()),
+                        Err(short) if short.can_be_eased() => short,
+                        Err(short) => return Err(short),
+                    };
                 }
-                given += yielder.give_back(short.missing - given);
-                if given >= short.missing {
+                let more = yielder.give_back(short.missing);
+                given += more;
+                if more >= short.missing {
                     break;
                 }
             }
@@ -204,6 +214,9 @@ impl Account {
     /// Takes `bytes` from the parent for good: reserving up to them on this account cannot fail. Where the budget is
     /// short, those who yield are asked first; a floor that shrinks cannot fail.
     pub fn set_floor(&self, bytes: u64) -> Result<()> {
+        if self.index == 0 {
+            return Err(Error::bug("the budget itself has no floor"));
+        }
         self.ease(bytes, |tree| tree.set_floor(self.index, bytes))
     }
 
@@ -279,7 +292,7 @@ impl Account {
     }
 
     /// Blocks until something is released anywhere in the tree, or `at_most` has passed.
-    pub fn wait_for_release(&self, at_most: std::time::Duration) {
+    pub fn wait_for_release(&self, at_most: Duration) {
         let mut tree = self.shared.tree.lock();
         self.shared.released.wait_for(&mut tree, at_most);
     }

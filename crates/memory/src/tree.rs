@@ -181,7 +181,7 @@ impl Tree {
         let node = &self.nodes[index];
         let above = node.above_floor();
         let (before, after) = (node.claim(node.used), node.used.max(bytes));
-        // The budget itself has no floor.
+        // The budget itself has none.
         let Some(parent) = node.parent else { return Ok(()) };
         if after > before {
             self.add(parent, after - before)?;

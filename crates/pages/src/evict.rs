@@ -11,6 +11,7 @@
 use crate::cache::Cache;
 use crate::file::PageFile;
 use crate::keep::Drain;
+use crate::priority::Priority;
 use crate::purse::PAGE_COST;
 use crate::word::Cool;
 use ramekin_memory::Yield;
@@ -113,26 +114,50 @@ pub(crate) struct SectionYield(pub(crate) Weak<Cache>);
 impl Yield for SectionYield {
     fn give_back(&self, wanted: u64) -> u64 {
         let Some(cache) = self.0.upgrade() else { return 0 };
-        let rank = |(file, index): &(Arc<PageFile>, u32)| (!file.is_spare(*index), file.entry(*index).priority);
-        let cost = |(file, index): &(Arc<PageFile>, u32)| Cache::cost(file.entry(*index).pages());
         let gone = |(file, index): &(Arc<PageFile>, u32)| file.keep(*index).is_paged();
 
         let residents: Vec<_> = cache.residents.lock().clone();
-        let mut sections: Vec<(Arc<PageFile>, u32)> =
-            residents.into_iter().filter_map(|(file, index)| Some((file.upgrade()?, index))).collect();
-        sections.sort_by_key(|section| (rank(section), cost(section)));
+        let mut sections: Vec<Leaver> = residents.into_iter().filter_map(Leaver::of).collect();
+        // Spare ones go first if they are enough; or else the others would go as well.
+        let spare: u64 = sections.iter().filter(|leaver| leaver.is_spare).map(|leaver| leaver.cost).sum();
+        if spare < wanted {
+            sections.iter_mut().for_each(|leaver| leaver.is_spare = false);
+        }
+        sections.sort_by_key(|leaver| (leaver.rank(), leaver.cost));
         let (mut left, mut leaving) = (wanted, Vec::new());
         while left > 0 && !sections.is_empty() {
-            let lowest = sections.partition_point(|section| rank(section) == rank(&sections[0]));
-            let enough = sections[..lowest].partition_point(|section| cost(section) < left);
-            let section = sections.remove(enough.min(lowest - 1));
+            let lowest = sections.partition_point(|leaver| leaver.rank() == sections[0].rank());
+            let enough = sections[..lowest].partition_point(|leaver| leaver.cost < left);
+            let Leaver { section, cost, .. } = sections.remove(enough.min(lowest - 1));
             if section.0.unload(section.1) != Drain::Nothing {
-                left = left.saturating_sub(cost(&section));
-                leaving.push(section);
+                left = left.saturating_sub(cost);
+                leaving.push((section, cost));
             }
         }
-        cache.gate.wait_at_most(DRAIN_WAIT, || leaving.iter().all(gone));
-        leaving.iter().filter(|section| gone(section)).map(cost).sum()
+        cache.gate.wait_at_most(DRAIN_WAIT, || leaving.iter().all(|(section, _)| gone(section)));
+        leaving.iter().filter(|(section, _)| gone(section)).map(|(_, cost)| cost).sum()
+    }
+}
+
+/// A resident section, as it was when somebody asked: others change meanwhile.
+struct Leaver {
+    section: (Arc<PageFile>, u32),
+    is_spare: bool,
+    priority: Priority,
+    cost: u64,
+}
+
+impl Leaver {
+    fn of((file, index): (Weak<PageFile>, u32)) -> Option<Self> {
+        let file = file.upgrade()?;
+        let entry = file.entry(index);
+        let (priority, cost) = (entry.priority, Cache::cost(entry.pages()));
+        Some(Self { is_spare: file.is_spare(index), priority, cost, section: (file, index) })
+    }
+
+    /// The least goes first.
+    fn rank(&self) -> (bool, Priority) {
+        (!self.is_spare, self.priority)
     }
 }
 

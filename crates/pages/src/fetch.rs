@@ -11,6 +11,7 @@
 
 use crate::cache::{Cache, Trip, TripTally};
 use crate::fill::Claim;
+use crate::frames::FRAMES;
 use crate::word::Pin;
 use crate::{Resident, Section};
 use ramekin_base::limits::PAGE;
@@ -46,6 +47,8 @@ struct Span<'a> {
     end: u32,
     /// The first of the frames that hold it, if it is not in its own place.
     frame: Option<u32>,
+    /// Whether one of its pages was wanted not long before this fetch; `None`: not asked yet.
+    is_known: Option<bool>,
 }
 
 /// The bytes that were wanted; they stay in memory until this is dropped.
@@ -84,7 +87,13 @@ impl<'a> Fetch<'a> {
         self.parts.push(Part { start: base as usize * PAGE + at as usize, len });
         if len > 0 && !self.is_guarded(section) {
             let (first, last) = (at / PAGE as u64, (end - 1) / PAGE as u64);
-            self.spans.push(Span { section, first: base + first as u32, end: base + last as u32 + 1, frame: None });
+            self.spans.push(Span {
+                section,
+                first: base + first as u32,
+                end: base + last as u32 + 1,
+                frame: None,
+                is_known: None,
+            });
         }
         Ok(want)
     }
@@ -285,8 +294,11 @@ fn to_frames(cache: &Cache, spans: &mut [Span<'_>], claims: &mut [Claim<'_>]) {
         let from = claims.partition_point(|claim| claim.page < span.first);
         let to = claims.partition_point(|claim| claim.page < span.end);
         let pages = span.end - span.first;
-        let known = (span.first..span.end).filter(|page| cache.frames.wanted_again(*page)).count();
-        if known > 0 || to - from < pages as usize {
+        if to - from < pages as usize || pages > FRAMES {
+            continue;
+        }
+        let wanted = || (span.first..span.end).filter(|page| cache.frames.wanted_again(*page)).count();
+        if *span.is_known.get_or_insert_with(|| wanted() > 0) {
             continue;
         }
         let Some(frame) = cache.frames.take(pages) else { continue };

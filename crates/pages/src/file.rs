@@ -43,8 +43,8 @@ struct SectionState {
     owner: OnceLock<Account>,
     /// What is booked on the owner's account while the section is resident.
     owned: Mutex<Option<Reservation>>,
-    /// Others do its work if it leaves.
-    spare: AtomicBool,
+    /// Sections that do its work if it leaves, while they are resident.
+    spare_beside: OnceLock<Box<[u32]>>,
 }
 
 /// What the end of the file says, checked.
@@ -65,7 +65,7 @@ impl PageFile {
             keep: Keep::default(),
             owner: OnceLock::new(),
             owned: Mutex::default(),
-            spare: AtomicBool::new(false),
+            spare_beside: OnceLock::new(),
         };
         let sections = std::mem::take(&mut tables.entries).into_iter().map(state).collect();
         let first_page = cache.space.take(tables.footer.data_pages)?;
@@ -156,12 +156,15 @@ impl PageFile {
         &self.sections[index as usize].entry
     }
 
-    pub(crate) fn set_spare(&self, index: u32, spare: bool) {
-        self.sections[index as usize].spare.store(spare, Ordering::Relaxed);
+    pub(crate) fn set_spare_beside(&self, index: u32, others: Box<[u32]>) {
+        // The same is said each time.
+        _ = self.sections[index as usize].spare_beside.set(others);
     }
 
+    /// Whether others do its work now if it leaves.
     pub(crate) fn is_spare(&self, index: u32) -> bool {
-        self.sections[index as usize].spare.load(Ordering::Relaxed)
+        let others = self.sections[index as usize].spare_beside.get();
+        others.is_some_and(|others| others.iter().any(|other| self.keep(*other).is_resident()))
     }
 
     pub(crate) fn keep(&self, index: u32) -> &Keep {

@@ -82,8 +82,8 @@ impl Frames {
     }
 }
 
-/// Bytes of all frames, held for good.
-pub(crate) const FRAMES_BYTES: u64 = FRAMES as u64 * PAGE as u64;
+/// Bytes of all frames and of what is remembered, held for good.
+pub(crate) const FRAMES_BYTES: u64 = FRAMES as u64 * PAGE as u64 + REMEMBERED as u64 * size_of::<AtomicU32>() as u64;
 
 #[cfg(test)]
 mod tests {

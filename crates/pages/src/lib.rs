@@ -42,7 +42,7 @@ pub use cache::{CacheStats, Pages, Trip};
 pub use fetch::{Fetch, Pinned, Want};
 pub use file::PageFile;
 pub use priority::Priority;
-pub use purse::{PAGE_COST, RESERVE, resident_cost};
+pub use purse::{LEAST_CACHED, PAGE_COST, RESERVE, resident_cost};
 pub use section::{Resident, Section};
 pub use stream::Stream;
 pub use writer::PageWriter;

@@ -26,7 +26,7 @@ pub fn resident_cost(bytes: u64) -> u64 {
 }
 
 /// Memory for cached pages that nobody else can have: 256 pages, 1 MiB.
-const LEAST_CACHED: u64 = 256 * PAGE_COST;
+pub const LEAST_CACHED: u64 = 256 * PAGE_COST;
 
 /// Memory that is always the cache's own: the least of cached pages, and the frames.
 pub const RESERVE: u64 = LEAST_CACHED + FRAMES_BYTES;

@@ -42,9 +42,9 @@ impl Section {
         self.file.set_owner(self.index, account);
     }
 
-    /// Says whether other resident sections do its work if it leaves: then it leaves before them.
-    pub fn set_spare(&self, spare: bool) {
-        self.file.set_spare(self.index, spare);
+    /// Says which other sections of its file do its work if it leaves: while one of them is resident, it leaves before them.
+    pub fn spare_beside<'a>(&self, others: impl Iterator<Item = &'a Section>) {
+        self.file.set_spare_beside(self.index, others.map(|other| other.index).collect());
     }
 
     /// Bytes of its pages.

@@ -75,10 +75,16 @@ fn others_need_takes_cached_pages_first_then_sections_lowest_first() {
     drop(held);
     wide.load().unwrap();
     // What others do the work of leaves before them.
-    narrow.set_spare(true);
+    narrow.spare_beside([&wide].into_iter());
     let held = other.try_reserve(world.budget.free() + PAGE_COST * 256).unwrap();
     assert!(wide.is_resident() && !narrow.is_resident());
     drop(held);
+    // Where it would not be enough it stays, as the worthier one.
+    narrow.load().unwrap();
+    let held = other.try_reserve(world.budget.free() + PAGE_COST * 350).unwrap();
+    assert!(!wide.is_resident() && narrow.is_resident());
+    drop(held);
+    wide.load().unwrap();
     assert!(wide.resident().unwrap().chunks(PAGE).enumerate().all(|(page, bytes)| bytes == content(0, page)));
 }
 

@@ -376,6 +376,7 @@ fn rules(shared: &Shared, collection: &Collection) -> Rules {
         deleted_threshold: config.deleted_threshold,
         vacuum_min_vectors: config.vacuum_min_vectors,
         unit_bytes: shared.limits().seal_bytes / 2,
+        inputs_max: policy::inputs_max(shared.limits().merge_work),
     }
 }
 

@@ -24,7 +24,7 @@ use ramekin_pages::Stream;
 use std::sync::Arc;
 
 /// Buffer of one stream, bytes; a merge of many segments opens up to three a segment.
-const STREAM_BYTES: usize = 64 << 10;
+pub(crate) const STREAM_BYTES: usize = 64 << 10;
 
 pub(crate) struct MergeRows {
     inputs: Vec<Arc<Segment>>,

@@ -17,7 +17,7 @@ use crate::shared::{Limits, MANIFEST_FLOOR, QUERIES_FLOOR};
 use ramekin_ann::{Part, expected_sections};
 use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
-use ramekin_pages::{PageFile, RESERVE, resident_cost};
+use ramekin_pages::{LEAST_CACHED, PageFile, RESERVE, resident_cost};
 
 /// A collection that is to be.
 #[derive(Debug, Clone, PartialEq)]
@@ -153,7 +153,7 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
     ]);
     let free = budget.saturating_sub(held + settled.iter().map(|taken| taken.bytes).sum::<u64>());
     let paged = shapes.iter().zip(&settled).map(|(shape, taken)| shape.paged(taken)).sum::<u64>();
-    all.cache_bytes = (free.saturating_sub(SCRATCH_BYTES) + RESERVE).min(paged);
+    all.cache_bytes = (free.saturating_sub(SCRATCH_BYTES) + LEAST_CACHED).min(paged);
     Ok(all)
 }
 

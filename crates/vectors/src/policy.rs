@@ -35,20 +35,28 @@ pub(crate) struct Rules {
     pub(crate) vacuum_min_vectors: u64,
     /// Bytes of a freshly sealed segment.
     pub(crate) unit_bytes: u64,
+    /// Segments that a merge has memory to read at one time.
+    pub(crate) inputs_max: usize,
 }
 
 const FAN_IN: usize = 8;
+
+/// Segments that a merge with so much memory reads at one time: an eighth of it is for their streams, some three each.
+pub(crate) fn inputs_max(merge_bytes: u64) -> usize {
+    (merge_bytes / 8 / crate::merge::STREAM_BYTES as u64).clamp(INPUTS.start, INPUTS.end) as usize
+}
+
 /// The same of larger segments than a seal writes.
 const FAN_IN_ABOVE: usize = 12;
 /// Small segments together must be this share of the one they join.
 const JOIN_SHARE: u64 = 8;
-/// Streams of one merge are bounded, and so are its inputs.
-const INPUTS_MAX: usize = 32;
+/// Segments of one merge, whatever memory it has.
+const INPUTS: std::ops::Range<u64> = FAN_IN as u64..32;
 
 /// Places of the segments to merge now, or `None`.
 pub(crate) fn choose(sizes: &[Size], rules: Rules, quiet: bool) -> Option<Vec<usize>> {
     all_dead(sizes)
-        .or_else(|| if quiet { join(sizes) } else { by_class(sizes, rules) })
+        .or_else(|| if quiet { join(sizes, rules) } else { by_class(sizes, rules) })
         .or_else(|| if quiet || mostly_dead(sizes, rules) { vacuum(sizes, rules) } else { None })
 }
 
@@ -83,7 +91,7 @@ fn by_class(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
     let top = sizes.iter().map(|size| class(size, rules)).max()?;
     (0..=top).find_map(|wanted| {
         let alike = (0..sizes.len()).filter(|at| class(&sizes[*at], rules) == wanted);
-        let alike: Vec<usize> = alike.take(INPUTS_MAX).collect();
+        let alike: Vec<usize> = alike.take(rules.inputs_max.max(fan_in(wanted))).collect();
         (alike.len() >= fan_in(wanted)).then_some(alike)
     })
 }
@@ -97,10 +105,10 @@ pub(crate) fn debt(sizes: &[Size], rules: Rules) -> usize {
     waiting.saturating_sub(FAN_IN)
 }
 
-fn join(sizes: &[Size]) -> Option<Vec<usize>> {
+fn join(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|at| sizes[*at].bytes);
-    order.truncate(INPUTS_MAX);
+    order.truncate(rules.inputs_max);
     let (mut below, mut take) = (0, 0);
     for (place, at) in order.iter().enumerate() {
         if place > 0 && below * JOIN_SHARE >= sizes[*at].bytes {
@@ -116,7 +124,7 @@ mod tests {
     use super::*;
     use ramekin_base::Rng;
 
-    const RULES: Rules = Rules { deleted_threshold: 0.2, vacuum_min_vectors: 1000, unit_bytes: 100 };
+    const RULES: Rules = Rules { deleted_threshold: 0.2, vacuum_min_vectors: 1000, unit_bytes: 100, inputs_max: 32 };
 
     fn of(bytes: u64) -> Size {
         Size { bytes, points: bytes, dead: 0 }

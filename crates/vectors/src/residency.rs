@@ -20,9 +20,6 @@ use ramekin_memory::Account;
 use ramekin_pages::{PAGE_COST, Section};
 use std::sync::Arc;
 
-/// Codes that tell so much that none of others are needed.
-const WIDE: [Part; 2] = [Part::Codes3, Part::Codes6];
-
 /// The accounts of what is resident of one collection, by structure.
 pub(crate) struct Structures([(&'static str, Account); STRUCTURES.len()]);
 
@@ -153,9 +150,17 @@ fn sections(shared: &Shared) -> Vec<Sections> {
         lookups.iter().chain(&offsets).for_each(|section| structures.own(IDS, section));
         let parts = indexes.iter().flat_map(|(_, parts)| parts);
         parts.for_each(|(part, section)| structures.own(structure_of(*part), section));
+        indexes.iter().for_each(|(_, parts)| spare_narrow(parts));
         all.push(Sections { collection: collection.clone(), lookups, indexes, offsets });
     }
     all
+}
+
+/// Narrow codes leave before wide ones, which are scanned alone as well, only slower.
+fn spare_narrow(parts: &[(Part, Section)]) {
+    let of =
+        |wanted: &'static [Part]| parts.iter().filter(|(part, _)| wanted.contains(part)).map(|(_, section)| section);
+    of(&[Part::Codes1]).for_each(|narrow| narrow.spare_beside(of(&[Part::Codes3, Part::Codes6])));
 }
 
 impl Sections {
@@ -194,12 +199,7 @@ impl Sections {
         let lookups = self.lookups.into_iter().zip(&taken.lookups);
         lookups.chain(self.offsets.into_iter().zip(&taken.offsets)).for_each(|(section, is)| put(section, *is));
         for ((_, parts), taken) in self.indexes.into_iter().zip(&taken.parts) {
-            let has_wide = WIDE.iter().any(|part| taken.contains(part));
-            for (part, section) in parts {
-                // Wide codes alone are scanned as well, only slower.
-                section.set_spare(part == Part::Codes1 && has_wide);
-                put(section, taken.contains(&part));
-            }
+            parts.into_iter().for_each(|(part, section)| put(section, taken.contains(&part)));
         }
         split
     }

@@ -230,16 +230,21 @@ impl Built {
         let pages = self.pages.counted();
         let (clock, next, found) = (SystemClock::new(), AtomicUsize::new(0), AtomicU64::new(0));
         let mut scratches = (0..THREADS).map(|_| Scratch::new(&self.root)).collect::<Result<Vec<_>>>()?;
-        let (start, before) = (clock.now(), Usage::now());
+        let start = clock.now();
         let goes_on = || (clock.now() - start).as_secs_f64() < MEASURE_S;
-        let asked: Vec<Result<u64>> = std::thread::scope(|scope| {
+        let asked: Vec<Result<(u64, f64)>> = std::thread::scope(|scope| {
             let one = |scratch| scope.spawn(|| self.ask(&pages, queries, scratch, &next, &found, &goes_on));
             let threads: Vec<_> = scratches.iter_mut().map(one).collect();
             let joined = threads.into_iter().map(|thread| thread.join());
             joined.map(|asked| asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
         });
-        let cpu_s = Usage::now().cpu_seconds - before.cpu_seconds;
-        let asked = asked.into_iter().sum::<Result<u64>>()? as f64;
+        let (mut count, mut cpu_s) = (0, 0.0);
+        for one in asked {
+            let (asked, used) = one?;
+            count += asked;
+            cpu_s += used;
+        }
+        let asked = count as f64;
         Ok(Measured {
             recall: found.into_inner() as f64 / (asked * K.min(self.rows) as f64),
             reads: pages.trip().reads as f64 / asked,
@@ -262,7 +267,8 @@ impl Built {
         Ok(pages.trip().reads as f64 / count as f64)
     }
 
-    /// One thread: each query once, and then on as long as `goes_on`. Returns how many it asked.
+    /// One thread: each query once, and then on as long as `goes_on`. Returns how many it asked, and its own seconds of the
+    /// processor.
     fn ask(
         &self,
         pages: &Pages,
@@ -271,14 +277,14 @@ impl Built {
         next: &AtomicUsize,
         found: &AtomicU64,
         goes_on: &dyn Fn() -> bool,
-    ) -> Result<u64> {
+    ) -> Result<(u64, f64)> {
         let (dim, params) = (self.index.dim(), SearchParams::default());
         let count = queries.len() / dim;
         let (mut hits, mut asked) = (Vec::new(), 0);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             if number >= count && !goes_on() {
-                return Ok(asked);
+                return Ok((asked, Usage::of_thread().cpu_seconds));
             }
             let number = number % count;
             let query = &queries[number * dim..(number + 1) * dim];

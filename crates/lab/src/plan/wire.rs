@@ -8,54 +8,71 @@
 //! machine as on another, and on a busy one. So they are measured, and HTTP and JSON are counted as a multiple of them.
 
 use crate::usage::Usage;
-use ramekin_base::{Clock, Error, Result, SystemClock};
-use std::io::{Read, Write};
+use ramekin_base::{Clock, SystemClock};
+use std::io::{Read, Result, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const CONNECTIONS: usize = 8;
 const SECONDS: f64 = 0.3;
+/// One side waits for the other so long.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// A query of a hundred numbers, and an answer of ten ids and scores.
 const REQUEST: usize = 1_200;
 const ANSWER: usize = 500;
+/// Where nothing can be measured.
+const USUAL_S: f64 = 10e-6;
 
 /// The processor's seconds of one exchange, both sides together.
-pub(super) fn exchange_s() -> Result<f64> {
-    let failed = |error: std::io::Error| Error::io(format!("the loopback interface: {error}"));
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(failed)?;
-    let address = listener.local_addr().map_err(failed)?;
-    let mut pairs = Vec::with_capacity(CONNECTIONS);
-    for _ in 0..CONNECTIONS {
-        let client = TcpStream::connect(address).map_err(failed)?;
-        let (server, _) = listener.accept().map_err(failed)?;
-        client.set_nodelay(true).and_then(|()| server.set_nodelay(true)).map_err(failed)?;
-        pairs.push((client, server));
-    }
-    let (clock, count) = (SystemClock::new(), AtomicU64::new(0));
-    let (start, before) = (clock.now(), Usage::now());
+pub(super) fn exchange_s() -> f64 {
+    let Ok(pairs) = (0..CONNECTIONS).map(|_| pair()).collect::<Result<Vec<_>>>() else { return USUAL_S };
+    let clock = SystemClock::new();
+    let start = clock.now();
     let goes_on = || (clock.now() - start).as_secs_f64() < SECONDS;
+    let (mut count, mut used) = (0, 0.0);
     std::thread::scope(|scope| {
-        for (client, server) in pairs {
-            scope.spawn(|| answer(server));
-            scope.spawn(|| ask(client, &count, &goes_on));
+        let both = |(client, server)| [scope.spawn(|| answer(server)), scope.spawn(|| ask(client, &goes_on))];
+        let threads: Vec<_> = pairs.into_iter().flat_map(both).collect();
+        for thread in threads {
+            let (asked, cpu_s) = thread.join().unwrap_or_default();
+            count += asked;
+            used += cpu_s;
         }
     });
-    let used = Usage::now().cpu_seconds - before.cpu_seconds;
-    match count.into_inner() {
-        0 => Err(Error::io("the loopback interface answers nothing")),
-        count => Ok(used / count as f64),
-    }
+    if count > 0 { used / count as f64 } else { USUAL_S }
 }
 
-/// Until the other side closes.
-fn answer(mut stream: TcpStream) {
+fn pair() -> Result<(TcpStream, TcpStream)> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let client = TcpStream::connect(listener.local_addr()?)?;
+    let (server, _) = listener.accept()?;
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+    }
+    Ok((client, server))
+}
+
+/// Until the other side closes. Exchanges that count, and the thread's own seconds.
+fn answer(mut stream: TcpStream) -> (u64, f64) {
     let mut request = [0; REQUEST];
     while stream.read_exact(&mut request).and_then(|()| stream.write_all(&[1; ANSWER])).is_ok() {}
+    (0, Usage::of_thread().cpu_seconds)
 }
 
-fn ask(mut stream: TcpStream, count: &AtomicU64, goes_on: &dyn Fn() -> bool) {
-    let mut answer = [0; ANSWER];
+fn ask(mut stream: TcpStream, goes_on: &dyn Fn() -> bool) -> (u64, f64) {
+    let (mut answer, mut count) = ([0; ANSWER], 0);
     while goes_on() && stream.write_all(&[1; REQUEST]).and_then(|()| stream.read_exact(&mut answer)).is_ok() {
-        count.fetch_add(1, Ordering::Relaxed);
+        count += 1;
+    }
+    (count, Usage::of_thread().cpu_seconds)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn an_exchange_costs_something() {
+        let one = super::exchange_s();
+        assert!(one > 1e-7 && one < 1e-2, "{one}");
     }
 }
