@@ -58,7 +58,7 @@ impl Index {
     /// Rows and positions undo each other; so both are permutations.
     fn check_rows(&self, account: &Account) -> Result<()> {
         let (count, packed) = (self.shape.rows, self.shape.packed);
-        let free = account.limit().saturating_sub(account.used()) / 8;
+        let free = account.left().unwrap_or(u64::MAX) / 8;
         let room = count.min((free as usize).max(64 << 10)).next_multiple_of(8);
         let mut inverse = Buffer::<u32>::new(account, room)?;
         for from in (0..count).step_by(room) {

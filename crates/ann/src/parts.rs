@@ -67,11 +67,7 @@ fn bounds(sampled: &[u32], plan: &Plan) -> Vec<u32> {
 /// Bytes of one part's write buffer. Nothing else takes as much while parts are written, and small writes cost more time
 /// than all the rest: half of what is free now is for buffers.
 fn buffer_bytes(parts: usize, plan: &Plan, account: &Account) -> usize {
-    let free = match account.limit() {
-        u64::MAX => 0,
-        limit => limit.saturating_sub(account.used()) as usize,
-    };
-    let all = plan.part_buffers.max(free / 2);
+    let all = plan.part_buffers.max(account.left().unwrap_or(0) as usize / 2);
     (all / parts).clamp(BUFFER_LEAST, 256 << 10) / BUFFER_LEAST * BUFFER_LEAST
 }
 

@@ -59,10 +59,9 @@ fn least_bytes(dim: usize) -> u64 {
 
 impl Plan {
     pub(crate) fn make(count: usize, originals: Originals, work: &Work<'_>, options: &BuildOptions) -> Result<Self> {
-        let limit = match work.account.limit() {
-            u64::MAX => LIMIT_WITHOUT,
-            limit => {
-                let free = limit.saturating_sub(work.account.used());
+        let limit = match work.account.left() {
+            None => LIMIT_WITHOUT,
+            Some(free) => {
                 // A build that is tried again with less has what it needs at least, as far as there is that much.
                 (free * options.percent.min(100) / 100).max(free.min(least_bytes(originals.dim)))
             }

@@ -39,7 +39,7 @@ pub fn nearest(
     let mut queries = queries.to_vec();
     unit(metric, dim, &mut queries);
     let mut best = vec![Best::default(); queries.len() / dim];
-    let threads = crate::index::cores();
+    let threads = crate::machine::cores();
     let share = best.len().div_ceil(threads).max(1);
     let step = (BLOCK_BYTES / (4 * dim)).max(1);
     for from in (0..rows).step_by(step) {

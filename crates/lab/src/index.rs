@@ -1,5 +1,6 @@
 //! Writes an index of some vectors as a page file: what `lab io` and a plan's trial search.
 
+use crate::machine::cores;
 use ramekin_ann::{BuildOptions, IndexMeta, Progress, Source, Work, build};
 use ramekin_base::{Result, SystemClock};
 use ramekin_memory::Account;
@@ -36,9 +37,4 @@ pub fn write_index(pages: &Pages, file: &Path, building: Building<'_>) -> Result
     let meta = build(source, metric, datatype, &mut out, 0, &work, &options)?;
     out.finish(b"")?;
     Ok(meta)
-}
-
-/// Processors that this process may use.
-pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, |count| count.get())
 }

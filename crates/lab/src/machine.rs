@@ -4,15 +4,19 @@ use crate::files;
 use serde_json::{Value, json};
 use std::path::Path;
 
+/// Processors that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |count| count.get())
+}
+
 /// Processor, cores, memory and kernel.
 pub fn machine() -> Value {
     let read = |path: &str| files::read_text(Path::new(path)).unwrap_or_default();
     let processor = read("/proc/cpuinfo");
     let processor = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = crate::index::cores();
     json!({
         "processor": processor.map_or("unknown", |(_, name)| name),
-        "cores": cores,
+        "cores": cores(),
         "memory_bytes": ramekin_memory::machine_memory(),
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
     })

@@ -43,24 +43,9 @@ pub struct Reservation {
 
 impl Budget {
     pub fn new(bytes: u64) -> Self {
-        let root = Node {
-            name: String::new(),
-            formula: "the budget",
-            parent: None,
-            limit: bytes,
-            floor: 0,
-            lent: 0,
-            yields: false,
-            used: 0,
-            own: 0,
-            predicted: None,
-            wanted: None,
-            handles: 1,
-        };
-        let tree = Tree { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, yielding: 0 };
         Self {
             shared: Arc::new(Shared {
-                tree: Mutex::new(tree),
+                tree: Mutex::new(Tree::new(bytes)),
                 released: Condvar::new(),
                 yielders: Mutex::new(Vec::new()),
                 turn: Mutex::new(()),
@@ -170,32 +155,7 @@ impl Shared {
 impl Account {
     /// A new account below this one. `formula` says in words what its bytes are made of.
     pub fn child(&self, name: &str, formula: &'static str) -> Account {
-        let mut tree = self.shared.tree.lock();
-        let node = Node {
-            name: name.to_owned(),
-            formula,
-            parent: Some(self.index),
-            limit: u64::MAX,
-            floor: 0,
-            lent: 0,
-            yields: false,
-            used: 0,
-            own: 0,
-            predicted: None,
-            wanted: None,
-            handles: 1,
-        };
-        tree.nodes[self.index].handles += 1;
-        let index = match tree.free.pop() {
-            Some(index) => {
-                tree.nodes[index] = node;
-                index
-            }
-            None => {
-                tree.nodes.push(node);
-                tree.nodes.len() - 1
-            }
-        };
+        let index = self.shared.tree.lock().add_child(self.index, name, formula);
         Account { shared: self.shared.clone(), index }
     }
 
@@ -261,6 +221,13 @@ impl Account {
 
     pub fn limit(&self) -> u64 {
         self.shared.tree.lock().nodes[self.index].limit
+    }
+
+    /// Bytes that its own limit leaves; `None` without a limit.
+    pub fn left(&self) -> Option<u64> {
+        let tree = self.shared.tree.lock();
+        let node = &tree.nodes[self.index];
+        (node.limit < u64::MAX).then(|| node.limit.saturating_sub(node.used))
     }
 
     pub fn path(&self) -> String {

@@ -24,7 +24,8 @@ use ramekin_base::{Error, Size};
 
 pub(crate) struct Tree {
     pub(crate) nodes: Vec<Node>,
-    pub(crate) free: Vec<usize>,
+    /// Places of accounts that are gone.
+    free: Vec<usize>,
     pub(crate) peak: u64,
     /// Floors that are lent, and bytes above their floors that yielding accounts hold.
     pub(crate) lent: u64,
@@ -52,6 +53,23 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    fn new(name: &str, formula: &'static str, parent: Option<usize>, limit: u64) -> Self {
+        Self {
+            name: name.to_owned(),
+            formula,
+            parent,
+            limit,
+            floor: 0,
+            lent: 0,
+            yields: false,
+            used: 0,
+            own: 0,
+            predicted: None,
+            wanted: None,
+            handles: 1,
+        }
+    }
+
     /// What the parent must hold for this account when it uses `used`.
     fn claim(&self, used: u64) -> u64 {
         used.max(self.floor)
@@ -77,6 +95,24 @@ impl Short {
 }
 
 impl Tree {
+    /// The account of a whole budget.
+    pub(crate) fn new(bytes: u64) -> Self {
+        let root = Node::new("", "the budget", None, bytes);
+        Self { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, yielding: 0 }
+    }
+
+    /// Returns the place of a new account.
+    pub(crate) fn add_child(&mut self, parent: usize, name: &str, formula: &'static str) -> usize {
+        self.nodes[parent].handles += 1;
+        let node = Node::new(name, formula, Some(parent), u64::MAX);
+        let index = self.free.pop().unwrap_or(self.nodes.len());
+        match self.nodes.get_mut(index) {
+            Some(place) => *place = node,
+            None => self.nodes.push(node),
+        }
+        index
+    }
+
     pub(crate) fn path(&self, index: usize) -> String {
         let mut parts = Vec::new();
         let mut next = Some(index);

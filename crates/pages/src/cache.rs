@@ -16,12 +16,13 @@
 use crate::evict::{EVICT_STEP, PageYield, SectionYield};
 use crate::fetch::Fetch;
 use crate::file::PageFile;
-use crate::frames::{FRAMES, FRAMES_BYTES, Frames};
+use crate::frames::{FRAMES, Frames};
 use crate::gate::Gate;
 use crate::purse::{PAGE_COST, Purse};
 use crate::space::Space;
 use crate::writer::PageWriter;
 use parking_lot::Mutex;
+use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Kind, Result, Size};
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Budget, YieldOrder};
@@ -105,7 +106,7 @@ impl Pages {
     /// `virtual_bytes` are addresses, not memory: all files open at one time must fit them.
     pub fn new(disk: Arc<dyn Disk>, account: Account, budget: &Budget, virtual_bytes: u64) -> Result<Pages> {
         let account = account.yielding();
-        let space = Space::new(virtual_bytes + FRAMES_BYTES)?;
+        let space = Space::new(virtual_bytes + u64::from(FRAMES) * PAGE as u64)?;
         let cache = Arc::new(Cache {
             disk,
             frames: Frames::at(space.take(FRAMES)?),
@@ -158,7 +159,7 @@ impl Pages {
 
     pub fn stats(&self) -> CacheStats {
         let (cached, kept) = self.cache.purse.lock().pages();
-        let page = ramekin_base::limits::PAGE as u64;
+        let page = PAGE as u64;
         CacheStats {
             hits: self.cache.tally.hits.load(Ordering::Relaxed),
             misses: self.cache.tally.misses.load(Ordering::Relaxed),

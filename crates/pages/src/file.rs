@@ -156,9 +156,9 @@ impl PageFile {
         &self.sections[index as usize].entry
     }
 
-    pub(crate) fn set_spare_beside(&self, index: u32, others: Box<[u32]>) {
-        // The same is said each time.
-        _ = self.sections[index as usize].spare_beside.set(others);
+    /// The same is said each time.
+    pub(crate) fn set_spare_beside(&self, index: u32, others: impl Iterator<Item = u32>) {
+        self.sections[index as usize].spare_beside.get_or_init(|| others.collect());
     }
 
     /// Whether others do its work now if it leaves.

@@ -44,7 +44,7 @@ impl Section {
 
     /// Says which other sections of its file do its work if it leaves: while one of them is resident, it leaves before them.
     pub fn spare_beside<'a>(&self, others: impl Iterator<Item = &'a Section>) {
-        self.file.set_spare_beside(self.index, others.map(|other| other.index).collect());
+        self.file.set_spare_beside(self.index, others.map(|other| other.index));
     }
 
     /// Bytes of its pages.

@@ -19,6 +19,8 @@
 //! large classes wait a little longer, and small ones are not merged by themselves before it. What waits for the rule of
 //! classes is a debt, for which searches pay: writes are slowed down by it.
 
+use crate::merge::STREAM_BYTES;
+
 /// What the policy looks at.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Size {
@@ -39,19 +41,19 @@ pub(crate) struct Rules {
     pub(crate) inputs_max: usize,
 }
 
+/// Segments of one class that become one.
 const FAN_IN: usize = 8;
-
-/// Segments that a merge with so much memory reads at one time: an eighth of it is for their streams, some three each.
-pub(crate) fn inputs_max(merge_bytes: u64) -> usize {
-    (merge_bytes / 8 / crate::merge::STREAM_BYTES as u64).clamp(INPUTS.start, INPUTS.end) as usize
-}
-
 /// The same of larger segments than a seal writes.
 const FAN_IN_ABOVE: usize = 12;
 /// Small segments together must be this share of the one they join.
 const JOIN_SHARE: u64 = 8;
-/// Segments of one merge, whatever memory it has.
-const INPUTS: std::ops::Range<u64> = FAN_IN as u64..32;
+/// Segments of one merge, with little memory and with much.
+const INPUTS: (usize, usize) = (FAN_IN, 32);
+
+/// Segments that a merge with so much memory reads at one time: an eighth of it is for their streams, some three each.
+pub(crate) fn inputs_max(merge_bytes: u64) -> usize {
+    ((merge_bytes / 8) as usize / STREAM_BYTES).clamp(INPUTS.0, INPUTS.1)
+}
 
 /// Places of the segments to merge now, or `None`.
 pub(crate) fn choose(sizes: &[Size], rules: Rules, quiet: bool) -> Option<Vec<usize>> {

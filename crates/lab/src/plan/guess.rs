@@ -4,7 +4,7 @@
 //! needs a good part of all. So the range of speeds is wide, and it is meant to hold.
 
 use super::Figures;
-use crate::index::cores;
+use crate::machine::cores;
 use ramekin_ann::Part;
 
 /// From least to most, and what is likely.

@@ -12,7 +12,8 @@
 use super::guess;
 use crate::exact::nearest;
 use crate::files;
-use crate::index::{Building, cores, write_index};
+use crate::index::{Building, write_index};
+use crate::machine::cores;
 use crate::usage::Usage;
 use ramekin_ann::{BuildOptions, Index, Part, Scratch, SearchParams, SliceSource};
 use ramekin_base::{Clock, Error, Result, SystemClock};
