@@ -12,17 +12,19 @@
 //! At most on disk at a time, a vector of `d` dimensions of `b` bytes: its record in a part (bd + 8) or its place in the
 //! section (bd and a page's rest), and its codes twice while one width moves (10d/8 + 16, and that width again).
 
+use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::coarse::{self, Coarse};
 use crate::curve::Curve;
+use crate::cut::cut;
 use crate::encode::{Coded, Coder, Coding};
 use crate::layout::{Grid, List, Packer, Part};
 use crate::meta::{IndexMeta, Shape, metric_name, version};
 use crate::originals::Originals;
-use crate::parts::{self, Load, LoadRoom, Parts};
+use crate::parts::{Load, LoadRoom, Parts};
 use crate::plan::Plan;
 use crate::sample;
-use crate::source::{Source, batch_rows};
+use crate::source::Source;
 use crate::spool::Spool;
 use crate::train::{self, Trained};
 use crate::trial::{Seeing, Trials};
@@ -52,12 +54,12 @@ pub fn build(
     let originals = Originals { metric, datatype, dim };
     let plan = Plan::make(count, originals, work, options)?;
     let (trained, held, cut) = {
-        let _batch = work.account.try_reserve((batch_rows(dim) * (4 * dim + 16) + originals.beside()) as u64)?;
-        let (mut rows, mut vectors) = (Vec::new(), Vec::new());
-        let (sample, held) = sample::draw(source, &plan, work, &mut rows, &mut vectors)?;
+        let _batch = work.account.try_reserve((Batch::bytes(dim) + originals.beside()) as u64)?;
+        let mut batch = Batch::default();
+        let (sample, held) = sample::draw(source, &plan, work, &mut batch)?;
         let trained = train::train(&sample, &plan, work)?;
         drop(sample);
-        let cut = parts::cut(source, &trained, &plan, work, &mut rows, &mut vectors)?;
+        let cut = cut(source, &trained, &plan, work, batch)?;
         (trained, held, cut)
     };
     let _lists_room = work.account.try_reserve(cut.lists_bytes(&plan))?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Source ──► build ─┬─ sample ──► train ──► centroids                      sample, train, tiles, compact
-//!                     ├─ assign ──► parts on disk, by cluster                parts, spool
+//!                     ├─ assign ──► parts on disk, by cluster                cut, parts, spool
 //!                     └─ encode ──► codes of 1, 3 and 6 bits, vectors        encode, trial (the recall curve)
 //!                            │
 //!                            ▼  sections of a page file                      layout, meta, originals
@@ -16,12 +16,14 @@
 //! whichever sections are resident are used as they are. Nothing here knows points, payloads or deletes: a filter
 //! is asked by row.
 
+mod batch;
 mod buffer;
 mod build;
 mod check;
 mod coarse;
 mod compact;
 mod curve;
+mod cut;
 mod encode;
 mod exact;
 mod index;

@@ -1,8 +1,7 @@
-//! The external sort by cluster: the second pass over the stream cuts it into parts, each part is then read
-//! in loads that fit into memory.
+//! The external sort by cluster: the stream was cut into parts (`cut.rs`), each is read in loads that fit into memory.
 //!
 //! ```text
-//!   stream ──assign──► part 0: clusters 0..57     a record: row u32 | cluster u32 | record of the original
+//!   stream ───cut────► part 0: clusters 0..57     a record: row u32 | cluster u32 | record of the original
 //!                      part 1: clusters 57..109
 //!                      ...
 //!   part ──► load: lists 0..31, vectors in their final order ──► load: lists 31..57 ──► ...
@@ -14,116 +13,30 @@
 use crate::buffer::Buffer;
 use crate::layout::List;
 use crate::plan::Plan;
-use crate::sample::check_batch;
-use crate::source::Source;
 use crate::spool::{Spool, SpoolReader};
-use crate::tiles::Tiles;
-use crate::train::Trained;
-use crate::work::{Phase, Work};
+use crate::work::Work;
 use ramekin_base::{Error, Result};
 use ramekin_memory::Account;
-use ramekin_vecmath::{BLOCK, dot};
+use ramekin_vecmath::BLOCK;
 use std::collections::VecDeque;
 use std::ops::Range;
 use zerocopy::IntoBytes;
 
 /// Bytes before the vector in a record of a part.
 const HEAD: usize = 8;
-/// The least buffer of a part's file.
-const BUFFER_LEAST: usize = 4096;
 
 /// The whole stream, cut by cluster.
 pub(crate) struct Parts {
     /// Files of the parts not yet encoded, first part first.
-    spools: VecDeque<Spool>,
+    pub(crate) spools: VecDeque<Spool>,
     /// The first cluster of each part, then their number.
-    bounds: Vec<u32>,
+    pub(crate) bounds: Vec<u32>,
     /// Vectors of each cluster.
     pub(crate) counts: Buffer<u32>,
     /// Of each cluster, the sum of squared distances of its vectors to the centroid.
     pub(crate) squares: Buffer<f32>,
     /// Root of the mean squared length of all vectors.
     pub(crate) length: f32,
-}
-
-/// Clusters of each part, so that by the sample's counts a part fills nine tenths of a load.
-fn bounds(sampled: &[u32], plan: &Plan) -> Vec<u32> {
-    let total: u64 = sampled.iter().map(|count| u64::from(*count)).sum::<u64>().max(1);
-    let parts_max = (plan.part_buffers / BUFFER_LEAST).max(1);
-    let rows = (plan.load_rows as u64 * 9 / 10).max(plan.count as u64 / parts_max as u64 + 1);
-    let (mut bounds, mut filled) = (vec![0], 0);
-    for (cluster, count) in sampled.iter().enumerate() {
-        let expected = u64::from(*count) * plan.count as u64 / total;
-        if filled > 0 && filled + expected > rows {
-            bounds.push(cluster as u32);
-            filled = 0;
-        }
-        filled += expected;
-    }
-    bounds.push(sampled.len() as u32);
-    bounds
-}
-
-/// Bytes of one part's write buffer. Nothing else takes as much while parts are written, and small writes cost more time
-/// than all the rest: half of what is free now is for buffers.
-fn buffer_bytes(parts: usize, plan: &Plan, account: &Account) -> usize {
-    let all = plan.part_buffers.max(account.left().unwrap_or(0) as usize / 2);
-    (all / parts).clamp(BUFFER_LEAST, 256 << 10) / BUFFER_LEAST * BUFFER_LEAST
-}
-
-/// The second pass: each vector goes to the part of its nearest centroid.
-pub(crate) fn cut(
-    source: &mut dyn Source,
-    trained: &Trained,
-    plan: &Plan,
-    work: &Work<'_>,
-    rows: &mut Vec<u32>,
-    vectors: &mut Vec<f32>,
-) -> Result<Parts> {
-    let mut counts = Buffer::<u32>::new(&work.account, trained.centroids.len())?;
-    let mut squares = Buffer::<f32>::new(&work.account, trained.centroids.len())?;
-    let mut lengths = 0f64;
-    let tiles = Tiles::new(&trained.centroids, plan.tile, work.threads, &work.account)?;
-    let bounds = bounds(&trained.counts, plan);
-    let parts = bounds.len() - 1;
-    let buffer = buffer_bytes(parts, plan, &work.account);
-    let mut spools = VecDeque::with_capacity(parts);
-    for part in 0..parts {
-        let path = work.temp.join(format!("ann-part-{part}"));
-        spools.push_back(Spool::create(&work.disk, &path, &work.account, buffer)?);
-    }
-    let (mut best, mut scores, mut seen) = (Vec::new(), Vec::new(), 0);
-    let (mut divided, mut record) = (Vec::new(), Vec::new());
-    source.rewind()?;
-    while source.next(rows, vectors)? {
-        check_batch(rows, vectors, seen, plan)?;
-        plan.originals.view_for_now(vectors, &mut divided);
-        best.resize(rows.len(), 0);
-        scores.resize(rows.len(), 0.0);
-        tiles.assign(vectors, &mut best, &mut scores);
-        let assigned = rows.iter().zip(&best).zip(&scores).zip(vectors.chunks_exact_mut(plan.dim));
-        for (at, (((row, cluster), score), x)) in assigned.enumerate() {
-            let square = dot(x, x);
-            lengths += f64::from(square);
-            squares[*cluster as usize] += (square - 2.0 * score).max(0.0);
-            let part = bounds.partition_point(|first| first <= cluster) - 1;
-            let spool = &mut spools[part];
-            spool.append([*row, *cluster].as_bytes())?;
-            plan.originals.values(x, &divided, at);
-            spool.append(plan.originals.pack(x, &mut record))?;
-            counts[*cluster as usize] += 1;
-        }
-        seen += rows.len();
-        work.step(Phase::Assign, seen, plan.count)?;
-    }
-    if seen != plan.count {
-        return Err(Error::bug(format!("the source promised {} vectors and gave {seen} the second time", plan.count)));
-    }
-    for spool in &mut spools {
-        spool.finish()?;
-    }
-    let length = (lengths / plan.count as f64).sqrt() as f32;
-    Ok(Parts { spools, bounds, counts, squares, length })
 }
 
 /// Where the vectors of a load are put in order.

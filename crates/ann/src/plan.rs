@@ -10,11 +10,11 @@
 //!
 //! The shares leave about a tenth for what is small: counts, orders, the cluster table.
 
+use crate::batch::Batch;
 use crate::encode::Coder;
 use crate::layout::Part;
 use crate::meta::Shape;
 use crate::originals::Originals;
-use crate::source::batch_rows;
 use crate::trial::Trials;
 use crate::work::{BuildOptions, Work};
 use ramekin_base::{Error, Result, Size};
@@ -99,7 +99,7 @@ impl Plan {
         let held_out = (share(1, 8) / Trials::bytes_each(dim)).clamp(1, asked).min(count);
         // A vector of a load with its record, its row, its codes of all widths and their factors.
         let load_row = 4 * dim + originals.beside() + 4 + Self::code_bytes(dim) + Coder::bytes(0, 1) + dim.div_ceil(8);
-        let batch = batch_rows(dim) * (4 * dim + 16);
+        let batch = Batch::bytes(dim);
         let load = share(2, 5).max(4 * load_row);
         Ok(Self {
             count,

@@ -2,6 +2,7 @@
 //!
 //! Both are drawn evenly and without repetition (Knuth, volume 2, algorithm S), and no point is in both.
 
+use crate::batch::Batch;
 use crate::buffer::Buffer;
 use crate::compact::{Compact, Scales};
 use crate::plan::Plan;
@@ -32,8 +33,7 @@ pub(crate) fn draw(
     source: &mut dyn Source,
     plan: &Plan,
     work: &Work<'_>,
-    rows: &mut Vec<u32>,
-    vectors: &mut Vec<f32>,
+    batch: &mut Batch,
 ) -> Result<(Compact, HeldOut)> {
     let dim = plan.dim;
     let mut rng = Rng::new(work.seed ^ 0x73616d706c65);
@@ -45,8 +45,8 @@ pub(crate) fn draw(
     };
     let mut seen = 0;
     source.rewind()?;
-    while source.next(rows, vectors)? {
-        check_batch(rows, vectors, seen, plan)?;
+    while batch.read(source, seen, plan)? {
+        let Batch { rows, vectors, .. } = &mut *batch;
         plan.originals.view(vectors);
         let sample = match &mut sample {
             Some(sample) => sample,
@@ -73,19 +73,6 @@ pub(crate) fn draw(
     match sample {
         Some(sample) if seen == plan.count => Ok((sample, held)),
         _ => Err(Error::bug(format!("the source promised {} vectors and gave {seen}", plan.count))),
-    }
-}
-
-/// A batch keeps the promises of [`Source`].
-pub(crate) fn check_batch(rows: &[u32], vectors: &[f32], seen: usize, plan: &Plan) -> Result<()> {
-    if rows.len() * plan.dim != vectors.len() || seen + rows.len() > plan.count || rows.is_empty() {
-        let text =
-            format!("the source gave {} rows with {} values of {} dimensions", rows.len(), vectors.len(), plan.dim);
-        return Err(Error::bug(text));
-    }
-    match rows.iter().find(|row| **row as usize >= plan.count) {
-        Some(row) => Err(Error::bug(format!("the source gave row {row} of a segment of {}", plan.count))),
-        None => Ok(()),
     }
 }
 

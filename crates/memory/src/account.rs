@@ -70,8 +70,7 @@ impl Budget {
 
     /// Bytes that could be reserved now without asking anyone to yield.
     pub fn free(&self) -> u64 {
-        let tree = self.shared.tree.lock();
-        tree.nodes[0].limit.saturating_sub(tree.nodes[0].used)
+        self.shared.tree.lock().unclaimed()
     }
 
     pub fn peak(&self) -> u64 {
@@ -86,7 +85,7 @@ impl Budget {
             0 => Ok(()),
             missing => Err(Short { index: 0, missing, firm: false }),
         };
-        let short = self.shared.ease(over);
+        let short = self.shared.ease(YieldOrder::Residency, over);
         self.shared.released.notify_all();
         short.map_or_else(|short| short.missing, |()| 0)
     }
@@ -118,8 +117,8 @@ const TURN_WAIT: Duration = Duration::from_millis(20);
 const ROUNDS: usize = 4;
 
 impl Shared {
-    /// Repeats `attempt` as long as those who yield give something for it.
-    fn ease(&self, mut attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<(), Short> {
+    /// Repeats `attempt` as long as those who yield, up to `last` of them, give something for it.
+    fn ease(&self, last: YieldOrder, mut attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<(), Short> {
         for _ in 0..ROUNDS {
             let Err(mut short) = attempt(&mut self.tree.lock()) else { return Ok(()) };
             if !short.can_be_eased() {
@@ -128,7 +127,7 @@ impl Shared {
             // The list is copied so that a yielder may itself release reservations.
             let yielders = self.yielders.lock().clone();
             let mut given = 0;
-            for (order, yielder) in yielders {
+            for (order, yielder) in yielders.into_iter().filter(|(order, _)| *order <= last) {
                 let is_costly = order > YieldOrder::Pages;
                 let _turn = if is_costly { self.turn.try_lock_for(TURN_WAIT) } else { None };
                 if is_costly {
@@ -177,7 +176,7 @@ impl Account {
         if self.index == 0 {
             return Err(Error::bug("the budget itself has no floor"));
         }
-        self.ease(bytes, |tree| tree.set_floor(self.index, bytes))
+        self.ease(bytes, YieldOrder::Residency, |tree| tree.set_floor(self.index, bytes))
     }
 
     /// This account's reservations are given back when others are short: it may use floors that are lent.
@@ -245,16 +244,16 @@ impl Account {
     /// Reserves `bytes`; where the budget is short, those who yield are asked first.
     /// `Busy` if waiting can help, `NoMemory` if it cannot.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation> {
-        self.take(bytes)?;
+        self.take(bytes, YieldOrder::Residency)?;
         Ok(Reservation { account: self.clone(), bytes })
     }
 
-    fn take(&self, bytes: u64) -> Result<()> {
-        self.ease(bytes, |tree| tree.add(self.index, bytes))
+    fn take(&self, bytes: u64, last: YieldOrder) -> Result<()> {
+        self.ease(bytes, last, |tree| tree.add(self.index, bytes))
     }
 
-    fn ease(&self, bytes: u64, attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<()> {
-        let eased = self.shared.ease(attempt);
+    fn ease(&self, bytes: u64, last: YieldOrder, attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<()> {
+        let eased = self.shared.ease(last, attempt);
         eased.map_err(|short| self.shared.tree.lock().error(&short, self.index, bytes))
     }
 
@@ -285,9 +284,21 @@ impl Reservation {
 
     /// Reserves `bytes` more.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
-        self.account.take(bytes)?;
+        self.account.take(bytes, YieldOrder::Residency)?;
         self.bytes += bytes;
         Ok(())
+    }
+
+    /// Reserves up to `bytes` more; cached pages make way for it, and nobody else.
+    pub fn grow_from_pages(&mut self, bytes: u64) {
+        let free = self.account.shared.tree.lock().unclaimed();
+        // Where even the pages are not enough, what is free is taken.
+        for bytes in [bytes, bytes.min(free)] {
+            if self.account.take(bytes, YieldOrder::Pages).is_ok() {
+                self.bytes += bytes;
+                return;
+            }
+        }
     }
 
     /// Reserves `bytes` more without asking anyone to yield; for those who yield themselves.

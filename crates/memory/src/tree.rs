@@ -101,6 +101,11 @@ impl Tree {
         Self { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, yielding: 0 }
     }
 
+    /// Bytes of the budget that nobody has.
+    pub(crate) fn unclaimed(&self) -> u64 {
+        self.nodes[0].limit.saturating_sub(self.nodes[0].used)
+    }
+
     /// Returns the place of a new account.
     pub(crate) fn add_child(&mut self, parent: usize, name: &str, formula: &'static str) -> usize {
         self.nodes[parent].handles += 1;

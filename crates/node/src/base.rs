@@ -14,8 +14,8 @@ const STACK_TOUCHED: u64 = 24 << 10;
 const THREAD_KERNEL: u64 = 28 << 10;
 /// A ring of 64 entries with its two queues.
 const RING: u64 = 16 << 10;
-/// The allocator's arenas, thread caches and what is rounded up in them.
-const ALLOCATOR: u64 = 1 << 20;
+/// The allocator's arenas, thread caches and what is rounded up in them. What it keeps beyond that the watch books.
+pub(crate) const ALLOCATOR: u64 = 1 << 20;
 /// The C library and the loader, where others have read them before us, and the kernel's own for a process.
 const SHARED_LIBRARIES: u64 = 512 << 10;
 /// The same where the resident set is the charge: it counts what is shared as ours.

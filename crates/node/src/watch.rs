@@ -1,15 +1,16 @@
 //! The watch: one thread that wakes each second and compares what is booked with what is so.
 //!
 //! ```text
-//!   allocator gives back what it no longer needs
+//!   allocator gives back what it no longer needs; what it still keeps, in pieces among what it handed out, is booked
 //!   ledger: booked bytes against the kernel's charge ──► a line in the log when they part by more than 5 %
 //!   data folder: still the one that was locked?      ──► if not, a fault: the server stops with an error
 //! ```
 
+use crate::base::ALLOCATOR;
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::FolderLock;
-use ramekin_memory::{Budget, Ledger, allocator_decay, allocator_resident};
+use ramekin_memory::{Budget, Ledger, Reservation, allocator_decay, allocator_resident};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -19,6 +20,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Rounds between two lines about the same finding.
 const QUIET_ROUNDS: u32 = 60;
 const STACK_BYTES: usize = 128 << 10;
+const KEPT_FORMULA: &str = "held by the allocator - handed out - what base has for it";
 
 /// Called once, with what makes going on pointless.
 pub type Fault = Box<dyn FnOnce(Error) + Send>;
@@ -33,10 +35,11 @@ impl Watch {
     pub(crate) fn start(budget: Budget, lock: Arc<FolderLock>, on_fault: Fault) -> Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let of_thread = stop.clone();
+        let kept = budget.root().child("allocator", KEPT_FORMULA).try_reserve(0)?;
         let thread = std::thread::Builder::new()
             .name("watch".to_owned())
             .stack_size(STACK_BYTES)
-            .spawn(move || run(&of_thread, &budget, &lock, on_fault))
+            .spawn(move || run(&of_thread, &budget, kept, &lock, on_fault))
             .map_err(|error| Error::io(format!("the kernel refused the watch thread: {error}")))?;
         Ok(Self { stop, thread: Some(thread) })
     }
@@ -50,7 +53,7 @@ impl Watch {
     }
 }
 
-fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, lock: &FolderLock, on_fault: Fault) {
+fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lock: &FolderLock, on_fault: Fault) {
     let mut on_fault = Some(on_fault);
     let mut quiet = 0;
     let mut stopped = stop.0.lock();
@@ -61,11 +64,25 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, lock: &FolderLock, on_fau
         }
         drop(stopped);
         allocator_decay();
-        quiet = report(&Ledger::take(budget), quiet);
+        let ledger = Ledger::take(budget);
+        quiet = report(&ledger, quiet);
+        book(&mut kept, ledger.unaccounted_bytes, allocator_resident().unwrap_or_default());
         if let (Err(error), Some(on_fault)) = (lock.check(), on_fault.take_if(|_| lock.check().is_err())) {
             on_fault(error);
         }
         stopped = stop.0.lock();
+    }
+}
+
+/// Books what the allocator keeps beyond what it handed out and `base` has for it, as far as the scales show it: what others
+/// have booked and not yet touched is room for it. Only cached pages make way; sections are planned again when the store
+/// next lies down, and then there is room for less of them.
+fn book(kept: &mut Reservation, unaccounted: i64, (held, handed_out): (u64, u64)) {
+    let shown = (kept.bytes() as i64 + unaccounted).max(0) as u64;
+    let bytes = held.saturating_sub(handed_out + ALLOCATOR).min(shown);
+    match bytes.checked_sub(kept.bytes()) {
+        Some(more) => kept.grow_from_pages(more),
+        None => kept.shrink(kept.bytes() - bytes),
     }
 }
 
@@ -108,6 +125,23 @@ mod tests {
             pressure: "calm",
             accounts: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_the_allocator_keeps_is_booked_as_far_as_it_shows_and_there_is_room() {
+        let budget = Budget::new(100);
+        let mut kept = budget.root().child("allocator", "").try_reserve(0).unwrap();
+        let other = budget.root().child("other", "").try_reserve(70).unwrap();
+        // (unaccounted, held beyond what was handed out) and what is booked then.
+        let looks =
+            [(20, 20, 20), (0, 20, 20), (0, 5, 5), (9, 12, 12), (-4, 12, 8), (30, 38, 30), (-40, 38, 0), (5, 0, 0)];
+        for (unaccounted, beyond, booked) in looks {
+            book(&mut kept, unaccounted, (1000 + ALLOCATOR + beyond, 1000));
+            assert_eq!(kept.bytes(), booked);
+        }
+        drop(other);
+        book(&mut kept, 40, (ALLOCATOR + 50, 0));
+        assert_eq!(kept.bytes(), 40);
     }
 
     #[test]

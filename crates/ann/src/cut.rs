@@ -1,0 +1,155 @@
+//! The second pass over the stream: each vector goes to the part of its nearest centroid.
+//!
+//! ```text
+//!   batch n - 1    appended to the files of its parts  ┐ one after the other, on the thread that builds
+//!   batch n + 1    read                                ┘
+//!   batch n        its nearest centroids are found       meanwhile, on others
+//! ```
+//!
+//! so that neither waits for the disk. Where there is no memory for a second batch, or one thread only, all is done in turn.
+
+use crate::batch::Batch;
+use crate::buffer::Buffer;
+use crate::parts::Parts;
+use crate::plan::Plan;
+use crate::source::Source;
+use crate::spool::Spool;
+use crate::tiles::Tiles;
+use crate::train::Trained;
+use crate::work::{Phase, Work};
+use ramekin_base::{Error, Result};
+use ramekin_memory::Account;
+use ramekin_vecmath::dot;
+use std::collections::VecDeque;
+use zerocopy::IntoBytes;
+
+/// The least buffer of a part's file.
+const BUFFER_LEAST: usize = 4096;
+
+/// Clusters of each part, so that by the sample's counts a part fills nine tenths of a load.
+fn bounds(sampled: &[u32], plan: &Plan) -> Vec<u32> {
+    let total: u64 = sampled.iter().map(|count| u64::from(*count)).sum::<u64>().max(1);
+    let parts_max = (plan.part_buffers / BUFFER_LEAST).max(1);
+    let rows = (plan.load_rows as u64 * 9 / 10).max(plan.count as u64 / parts_max as u64 + 1);
+    let (mut bounds, mut filled) = (vec![0], 0);
+    for (cluster, count) in sampled.iter().enumerate() {
+        let expected = u64::from(*count) * plan.count as u64 / total;
+        if filled > 0 && filled + expected > rows {
+            bounds.push(cluster as u32);
+            filled = 0;
+        }
+        filled += expected;
+    }
+    bounds.push(sampled.len() as u32);
+    bounds
+}
+
+/// Bytes of one part's write buffer. Nothing else takes as much while parts are written, and small writes cost more time
+/// than all the rest: half of what is free now is for buffers.
+fn buffer_bytes(parts: usize, plan: &Plan, account: &Account) -> usize {
+    let all = plan.part_buffers.max(account.left().unwrap_or(0) as usize / 2);
+    (all / parts).clamp(BUFFER_LEAST, 256 << 10) / BUFFER_LEAST * BUFFER_LEAST
+}
+
+/// Cuts the stream into parts. `batch` has room for one batch, which is paid for.
+pub(crate) fn cut(
+    source: &mut dyn Source,
+    trained: &Trained,
+    plan: &Plan,
+    work: &Work<'_>,
+    mut batch: Batch,
+) -> Result<Parts> {
+    let tiles = Tiles::new(&trained.centroids, plan.tile, work.threads, &work.account)?;
+    let mut cut = Cut::new(trained, plan, work)?;
+    let second = match work.threads {
+        ..2 => None,
+        _ => work.account.try_reserve_calm(Batch::bytes(plan.dim) as u64).ok(),
+    };
+    let (mut other, mut seen) = (Batch::default(), 0);
+    source.rewind()?;
+    let mut more = batch.read(source, 0, plan)?;
+    while more {
+        seen += batch.rows.len();
+        if second.is_some() {
+            more = std::thread::scope(|scope| {
+                scope.spawn(|| batch.assign(&tiles, plan));
+                cut.append(&mut other)?;
+                other.read(source, seen, plan)
+            })?;
+            std::mem::swap(&mut batch, &mut other);
+        } else {
+            batch.assign(&tiles, plan);
+            cut.append(&mut batch)?;
+            more = batch.read(source, seen, plan)?;
+        }
+        work.step(Phase::Assign, seen, plan.count)?;
+    }
+    cut.append(&mut other)?;
+    if seen != plan.count {
+        return Err(Error::bug(format!("the source promised {} vectors and gave {seen} the second time", plan.count)));
+    }
+    cut.finish()
+}
+
+impl Batch {
+    fn assign(&mut self, tiles: &Tiles<'_>, plan: &Plan) {
+        plan.originals.view_for_now(&mut self.vectors, &mut self.lengths);
+        self.best.resize(self.rows.len(), 0);
+        self.scores.resize(self.rows.len(), 0.0);
+        tiles.assign(&self.vectors, &mut self.best, &mut self.scores);
+    }
+}
+
+/// The parts while they are filled.
+struct Cut<'a> {
+    plan: &'a Plan,
+    parts: Parts,
+    /// Sum of the squared lengths of all vectors.
+    lengths: f64,
+    record: Vec<u8>,
+}
+
+impl<'a> Cut<'a> {
+    fn new(trained: &Trained, plan: &'a Plan, work: &Work<'_>) -> Result<Self> {
+        let counts = Buffer::<u32>::new(&work.account, trained.centroids.len())?;
+        let squares = Buffer::<f32>::new(&work.account, trained.centroids.len())?;
+        let bounds = bounds(&trained.counts, plan);
+        let parts = bounds.len() - 1;
+        let buffer = buffer_bytes(parts, plan, &work.account);
+        let mut spools = VecDeque::with_capacity(parts);
+        for part in 0..parts {
+            let path = work.temp.join(format!("ann-part-{part}"));
+            spools.push_back(Spool::create(&work.disk, &path, &work.account, buffer)?);
+        }
+        let parts = Parts { spools, bounds, counts, squares, length: 0.0 };
+        Ok(Self { plan, parts, lengths: 0.0, record: Vec::new() })
+    }
+
+    /// Appends the vectors of a batch, whose centroids were found, to their parts.
+    fn append(&mut self, batch: &mut Batch) -> Result<()> {
+        let (originals, parts) = (&self.plan.originals, &mut self.parts);
+        let assigned = batch.rows.iter().zip(&batch.best).zip(&batch.scores);
+        for (at, (((row, cluster), score), x)) in
+            assigned.zip(batch.vectors.chunks_exact_mut(self.plan.dim)).enumerate()
+        {
+            let square = dot(x, x);
+            self.lengths += f64::from(square);
+            parts.squares[*cluster as usize] += (square - 2.0 * score).max(0.0);
+            let part = parts.bounds.partition_point(|first| first <= cluster) - 1;
+            let spool = &mut parts.spools[part];
+            spool.append([*row, *cluster].as_bytes())?;
+            originals.values(x, &batch.lengths, at);
+            spool.append(originals.pack(x, &mut self.record))?;
+            parts.counts[*cluster as usize] += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Parts> {
+        for spool in &mut self.parts.spools {
+            spool.finish()?;
+        }
+        self.parts.length = (self.lengths / self.plan.count as f64).sqrt() as f32;
+        Ok(self.parts)
+    }
+}
