@@ -96,7 +96,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="at each budget (default 15, 3 with --small)")
     args = parser.parse_args()
     memory = args.memory or ("64MiB" if args.small else "256MiB")
-    to = args.to or ("32MiB" if args.small else "64MiB")
+    to = args.to or ("24MiB" if args.small else "64MiB")
     seconds = args.seconds or (3 if args.small else 15)
     data = dataset.read(args)
     report = Report(f"a budget that moves: {len(data.base):,} x {data.dim} ({data.name}), {memory}, {to}, {memory}", args)

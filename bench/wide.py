@@ -27,7 +27,7 @@ from harness.rest import Connection, wait_green  # noqa: E402
 from harness.server import Server, mib  # noqa: E402
 
 HERE = Path(__file__).resolve().parent
-LEAST_MIB = 40  # a tenth of a small run's vectors is less than an empty server needs
+LEAST_MIB = 24  # a tenth of a small run's vectors is less than an empty server needs
 SMALL_NUMBERS = 3_200_000  # of all vectors of a small run: enough that they are indexed
 SWEPT = 1_000  # queries with which a peer's setting is found
 FAISS_SETTINGS = [(probes, factor) for probes in (16, 32, 64, 96, 128, 192) for factor in (4, 16)]  # of 256 lists

@@ -4,7 +4,7 @@
 //!   try_reserve ─► the tree has room ──────────────────────────────────────────────► Reservation
 //!        ▲             │ short
 //!        │             ▼
-//!        └──── cached pages yield ─► one asker after the other: still short? ─► sections yield
+//!        └──── cached pages yield ─► one asker after the other: still short? ─► sections yield, then idle floors
 //! ```
 
 use crate::pressure::{Pressure, Yield, YieldOrder};
@@ -85,7 +85,7 @@ impl Budget {
             0 => Ok(()),
             missing => Err(Short { index: 0, missing, firm: false }),
         };
-        let short = self.shared.ease(YieldOrder::Residency, over);
+        let short = self.shared.ease(YieldOrder::LAST, over);
         self.shared.released.notify_all();
         short.map_or_else(|short| short.missing, |()| 0)
     }
@@ -176,7 +176,7 @@ impl Account {
         if self.index == 0 {
             return Err(Error::bug("the budget itself has no floor"));
         }
-        self.ease(bytes, YieldOrder::Residency, |tree| tree.set_floor(self.index, bytes))
+        self.ease(bytes, YieldOrder::LAST, |tree| tree.set_floor(self.index, bytes))
     }
 
     /// This account's reservations are given back when others are short: it may use floors that are lent.
@@ -194,13 +194,24 @@ impl Account {
     pub fn lend_floor(&self) {
         let mut tree = self.shared.tree.lock();
         let floor = tree.nodes[self.index].floor;
-        // A floor that shrinks cannot fail.
         if tree.set_floor(self.index, 0).is_ok() && floor > 0 {
             tree.nodes[self.index].lent = floor;
             tree.lent += floor;
         }
         drop(tree);
         self.shared.released.notify_all();
+    }
+
+    /// Gives the floor back. Returns how much of it was not in use.
+    pub fn give_floor(&self) -> u64 {
+        let mut tree = self.shared.tree.lock();
+        let node = &tree.nodes[self.index];
+        let unused = node.floor.saturating_sub(node.used);
+        // A floor that shrinks cannot fail.
+        _ = tree.set_floor(self.index, 0);
+        drop(tree);
+        self.shared.released.notify_all();
+        unused
     }
 
     /// States what a formula over counts alone says that this account should hold.
@@ -244,7 +255,7 @@ impl Account {
     /// Reserves `bytes`; where the budget is short, those who yield are asked first.
     /// `Busy` if waiting can help, `NoMemory` if it cannot.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation> {
-        self.take(bytes, YieldOrder::Residency)?;
+        self.take(bytes, YieldOrder::LAST)?;
         Ok(Reservation { account: self.clone(), bytes })
     }
 
@@ -284,7 +295,7 @@ impl Reservation {
 
     /// Reserves `bytes` more.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
-        self.account.take(bytes, YieldOrder::Residency)?;
+        self.account.take(bytes, YieldOrder::LAST)?;
         self.bytes += bytes;
         Ok(())
     }
@@ -493,7 +504,7 @@ mod tests {
         let sections = budget.root().child("sections", "");
         let held = (0..2).map(|_| sections.try_reserve(100).unwrap()).collect();
         let section = Arc::new(Section(Mutex::new(held), AtomicUsize::new(0)));
-        budget.add_yielder(YieldOrder::Residency, section.clone());
+        budget.add_yielder(YieldOrder::LAST, section.clone());
         let (queries, start) = (budget.root().child("queries", ""), Barrier::new(8));
         let taken: Vec<Reservation> = std::thread::scope(|scope| {
             let ask = || {

@@ -3,9 +3,10 @@
 //! ```text
 //!   1. Pages       cached pages nobody holds: costs a read later
 //!   2. Residency   whole sections go from resident to paged, widest codes first
-//!   3. (writes)    new writes wait up to their timeout, then 429
-//!   4. (refusal)   what can never fit: 507
-//!   reads go on; seal, merge and delete live on floors and are never asked
+//!   3. Idle        what a merge has for good, while there is none: the next one waits until it is there again
+//!   4. (writes)    new writes wait up to their timeout, then 429
+//!   5. (refusal)   what can never fit: 507
+//!   reads go on; seal, delete and a merge under way live on floors and are never asked
 //! ```
 
 /// The order in which bytes are asked back. Lower variants yield first.
@@ -13,6 +14,11 @@
 pub enum YieldOrder {
     Pages,
     Residency,
+    Idle,
+}
+
+impl YieldOrder {
+    pub(crate) const LAST: Self = Self::Idle;
 }
 
 /// Someone who can give reserved bytes back.

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! What a seal has goes to sections alone, which give way when they are asked: requests cannot take it, however many they
-//! are. So before a write is accepted, its seal has its memory again. What a merge has anybody may use meanwhile; a merge
-//! waits until they let go.
+//! are. So before a write is accepted, its seal has its memory again. What a merge has anybody may use meanwhile, and also in
+//! an awake store between two merges if nothing else is left to give; a merge waits until they let go.
 
 use crate::background::is_busy;
 use crate::reservoir;
@@ -18,7 +18,8 @@ use crate::residency::{self, Planned};
 use crate::shared::{Limits, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use ramekin_base::{Kind, Result};
-use ramekin_memory::Account;
+use ramekin_memory::{Account, Yield};
+use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(crate) struct Rest {
     state: Mutex<State>,
     /// One thread plans at a time, by what is free then.
     planning: Mutex<()>,
+    /// A merge is under way, or waits for its memory.
+    merging: Mutex<bool>,
     /// What is resident is to be chosen again: wishes have changed, or who has them.
     again: AtomicBool,
 }
@@ -71,6 +74,27 @@ impl Drop for Working<'_> {
         let mut state = self.0.rest.state.lock();
         state.working -= 1;
         state.since_ms = self.0.now_ms();
+    }
+}
+
+/// A merge is under way while one lives.
+pub(crate) struct Merging<'a>(Working<'a>);
+
+impl Drop for Merging<'_> {
+    fn drop(&mut self) {
+        *self.0.0.rest.merging.lock() = false;
+    }
+}
+
+/// Gives what a merge has for good to who finds nothing else: a body that fits the budget must not wait for the store to lie
+/// down.
+pub(crate) struct IdleMerge(pub(crate) Weak<Shared>);
+
+impl Yield for IdleMerge {
+    fn give_back(&self, _: u64) -> u64 {
+        let Some(shared) = self.0.upgrade() else { return 0 };
+        let Some(merging) = shared.rest.merging.try_lock() else { return 0 };
+        if *merging { 0 } else { shared.accounts.merge.give_floor() }
     }
 }
 
@@ -118,10 +142,11 @@ pub(crate) fn wake(shared: &Shared) -> Result<()> {
 }
 
 /// Before a merge: [`work`], and a merge has its memory.
-pub(crate) fn work_on_merge(shared: &Shared) -> Result<Working<'_>> {
-    let working = work(shared)?;
+pub(crate) fn work_on_merge(shared: &Shared) -> Result<Merging<'_>> {
+    let merging = Merging(work(shared)?);
+    *shared.rest.merging.lock() = true;
     take_back(&shared.accounts.merge, shared.limits().merge_work)?;
-    Ok(working)
+    Ok(merging)
 }
 
 /// Before a seal or a fold; it is over when the guard goes.
@@ -178,8 +203,7 @@ fn is_due(shared: &Shared) -> bool {
     let has_passed = now.saturating_sub(state.since_ms) >= state.after_ms;
     if !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
         shared.accounts.seal.lend_floor();
-        // A floor that shrinks cannot fail.
-        _ = shared.accounts.merge.set_floor(0);
+        shared.accounts.merge.give_floor();
         (state.at_rest, state.since_ms, state.lay_ms, state.unplanned) = (true, now, now, true);
     } else if now.saturating_sub(state.looked_ms) >= LOOK_AFTER_MS {
         state.looked_ms = now;

@@ -14,7 +14,7 @@ use crate::collection::{Collection, View};
 use crate::op::{self, MetaOp, Op};
 use crate::overlay::{self, Run};
 use crate::queue::{Queue, Signal};
-use crate::rest::Rest;
+use crate::rest::{IdleMerge, Rest};
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, QUERIES_FLOOR, Shared};
 use crate::writer::{Request, Writer};
@@ -24,7 +24,7 @@ use ramekin_base::limits::payload_max;
 use ramekin_base::{Clock, Error, PointId, Result};
 use ramekin_disk::Disk;
 use ramekin_log::{Log, Position};
-use ramekin_memory::{Account, Budget, Reservation};
+use ramekin_memory::{Account, Budget, Reservation, YieldOrder};
 use ramekin_pages::Pages;
 use ramekin_storage::Storage;
 use std::ops::Range;
@@ -141,6 +141,7 @@ impl Store {
             waited_ms: AtomicU64::new(0),
             options,
         });
+        shared.budget.add_yielder(YieldOrder::Idle, Arc::new(IdleMerge(Arc::downgrade(&shared))));
         for collection in &json.collections {
             let opened = open_collection(&shared, collection).map_err(|error| error.at(&collection.name))?;
             shared.catalog.write().collections.insert(collection.name.clone(), Arc::new(opened));
