@@ -87,12 +87,13 @@ impl Curve {
         }
     }
 
-    /// The same where only one-bit codes are at hand. Each candidate costs a read then, and a list little beside it: of
-    /// what may be missed, half goes to lists and half to candidates.
-    pub fn at_narrow(&self, recall: f32, k: usize) -> Setting {
-        let share = |of: f32| 1.0 - (1.0 - recall) * 0.5 / of;
-        let candidates = self.at(share(MISSED_SLACK + MISSED_CANDIDATES), k);
-        Setting { probes: self.at(share(MISSED_LISTS), k).probes, ..candidates }
+    /// The same where only one-bit codes are at hand. Each candidate costs a read then, and a list little beside it if codes
+    /// are in memory: of what may be missed, more goes to candidates than to lists. `paged`: a list costs a read as well.
+    pub fn at_narrow(&self, recall: f32, k: usize, paged: bool) -> Setting {
+        let lists = if paged { 0.5 } else { 0.4 };
+        let share = |part: f32, of: f32| 1.0 - (1.0 - recall) * part / of;
+        let candidates = self.at(share(1.0 - lists, MISSED_SLACK + MISSED_CANDIDATES), k);
+        Setting { probes: self.at(share(lists, MISSED_LISTS), k).probes, ..candidates }
     }
 
     fn step(&self, recall: f32) -> Step {
@@ -166,10 +167,10 @@ pub fn aim(wished: f32) -> f32 {
 }
 
 impl Curve {
-    /// The same where only one-bit codes are at hand, and a little recall costs many reads: no more safety than the number
-    /// of points asks for that the curve was measured on.
+    /// The same where only one-bit codes are at hand, and a little recall costs many reads: the more points the curve was
+    /// measured on, the less safety. What is missed twice over is counted twice, which is a safety of its own.
     pub(crate) fn aim_narrow(&self, wished: f32) -> f32 {
-        let safety = 0.2 * (FEW_POINTS / self.points.max(1) as f32).sqrt().min(1.0);
+        let safety = 0.2 * (FEW_POINTS / self.points.max(1) as f32).min(1.0);
         1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * (1.0 - safety)
     }
 }

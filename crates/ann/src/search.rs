@@ -288,7 +288,8 @@ impl Index {
             }
         };
         let curve = &self.meta.curve;
-        let mut setting = if narrow { curve.at_narrow(recall, k) } else { curve.at(recall, k) };
+        let paged = || !self.codes1.as_ref().is_some_and(Section::is_resident);
+        let mut setting = if narrow { curve.at_narrow(recall, k, paged()) } else { curve.at(recall, k) };
         // Where k is large against a list, the nearest fill whole lists, and twice as many again hold the strays.
         let lists_of_k = k as u64 * self.shape.lists as u64 / self.shape.rows as u64;
         setting.probes = setting.probes.max(lists_of_k as usize * 3);

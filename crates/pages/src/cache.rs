@@ -176,6 +176,13 @@ impl Pages {
 }
 
 impl Cache {
+    /// Whether so many pages may enter without a thought for those that are there: more than one turn of the hand makes free
+    /// is free. What it made free is for pages that are wanted again.
+    pub(crate) fn has_room(&self, pages: usize) -> bool {
+        let unused = self.purse.lock().unused();
+        Self::cost((pages + 2 * EVICT_STEP) as u32) <= self.budget.free() + unused
+    }
+
     /// Room for pages that will be cached. The budget's other users are not asked; our own cached pages
     /// are. `Busy` if all of them are pinned.
     pub(crate) fn take_cached(&self, pages: usize) -> Result<()> {

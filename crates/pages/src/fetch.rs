@@ -259,14 +259,13 @@ fn bring_in<'a>(
 
 /// Returns how many reads it took.
 fn read_claims(cache: &Cache, spans: &mut [Span<'_>], claims: &mut [Claim<'_>]) -> Result<usize> {
-    // The lock must not be held while pages leave, so the answer comes out of it first.
-    let is_room = cache.purse.lock().take_cached(claims.len()).is_ok();
+    let is_room = cache.has_room(claims.len());
     if !is_room {
         to_frames(cache, spans, claims);
     }
     let cached = || claims.iter().filter(|claim| !claim.is_framed());
     let count = cached().count();
-    if !is_room && let Err(error) = cache.take_cached(count) {
+    if let Err(error) = cache.take_cached(count) {
         cached().for_each(|claim| cache.space.word(claim.page).clear());
         cache.gate.notify();
         return Err(error);

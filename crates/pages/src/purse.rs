@@ -59,6 +59,11 @@ impl Purse {
         self.cached.max(LEAST_CACHED)
     }
 
+    /// Bytes that are held for cached pages and not used.
+    pub(crate) fn unused(&self) -> u64 {
+        self.for_cached() - self.cached
+    }
+
     pub(crate) fn take_cached(&mut self, pages: usize) -> Result<()> {
         let cached = self.cached + pages as u64 * PAGE_COST;
         self.held.grow_calm(cached.max(LEAST_CACHED) - self.cached.max(LEAST_CACHED))?;
