@@ -103,7 +103,7 @@ fn worthier_pages_stay_longer_and_a_scan_does_not_push_out_what_is_in_use() {
     }
     assert_eq!(world.pages.stats().evictions, 0, "what is read once pushes nothing out");
     // Scanned again and again, it is taken in, at the cost of its own.
-    for start in [1100, 1100, 1150, 1150, 1110, 1110] {
+    for start in (900..1200).step_by(50).flat_map(|start| [start, start]) {
         misses(&world, &scan, start..start + 50);
         assert_eq!(misses(&world, &hot, 0..100), 0, "at {start}");
     }
