@@ -222,6 +222,23 @@ mod tests {
     }
 
     #[test]
+    fn a_higher_wish_never_does_less_where_only_narrow_codes_are_at_hand() {
+        for (points, paged) in [(20, false), (20, true), (320, false), (320, true)] {
+            let curve = Curve { points, ..curve() };
+            let at = |wished: f32| curve.at_narrow(curve.aim_narrow(wished), 10, paged);
+            let mut before = at(0.5);
+            for wished in (501..999).map(|wished| wished as f32 / 1000.0) {
+                assert!(curve.aim_narrow(wished) >= wished);
+                let setting = at(wished);
+                assert!(
+                    setting.probes >= before.probes && setting.narrow >= before.narrow && setting.bound >= before.bound
+                );
+                before = setting;
+            }
+        }
+    }
+
+    #[test]
     fn steps_are_met_exactly() {
         let curve = curve();
         for step in &curve.steps {

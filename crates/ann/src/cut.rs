@@ -6,7 +6,7 @@
 //!   batch n        its nearest centroids are found       meanwhile, on others
 //! ```
 //!
-//! so that neither waits for the disk. Where there is no memory for a second batch, or one thread only, all is done in turn.
+//! so that the disk and the cores work side by side. Where there is no memory for a second batch, or one thread only, all is done in turn.
 
 use crate::batch::Batch;
 use crate::buffer::Buffer;
@@ -61,13 +61,13 @@ pub(crate) fn cut(
 ) -> Result<Parts> {
     let tiles = Tiles::new(&trained.centroids, plan.tile, work.threads, &work.account)?;
     let mut cut = Cut::new(trained, plan, work)?;
-    let second = match work.threads {
-        ..2 => None,
-        _ => work.account.try_reserve_calm(Batch::bytes(plan.dim) as u64).ok(),
-    };
     let (mut other, mut seen) = (Batch::default(), 0);
     source.rewind()?;
     let mut more = batch.read(source, 0, plan)?;
+    // The source has its own buffers by now, and may want as much again.
+    let bytes = Batch::bytes(plan.dim) as u64;
+    let is_room = work.threads > 1 && work.account.left().is_none_or(|left| left >= 2 * bytes);
+    let second = is_room.then(|| work.account.try_reserve_calm(bytes).ok()).flatten();
     while more {
         seen += batch.rows.len();
         if second.is_some() {

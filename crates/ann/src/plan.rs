@@ -8,7 +8,8 @@
 //!   Encode     centroids, one part: vectors, rows, codes; candidates            2/5, 1/8
 //! ```
 //!
-//! The shares leave about a tenth for what is small: counts, orders, the cluster table.
+//! The shares leave about a tenth for what is small: counts, orders, the cluster table. What is free beyond them while
+//! parts are written makes their buffers larger, and a second batch.
 
 use crate::batch::Batch;
 use crate::encode::Coder;

@@ -16,7 +16,7 @@ pub struct Work<'a> {
     pub account: Account,
     pub clock: Arc<dyn Clock>,
     pub seed: u64,
-    /// Threads that compute: 1 or 2 on small machines.
+    /// Threads that compute: 1 or 2 on small machines. With more than one, the thread that calls reads and writes beside them.
     pub threads: usize,
     /// Told between batches how far the build is, from the thread that called it.
     pub progress: &'a dyn Fn(Progress),

@@ -411,6 +411,10 @@ fn little_memory_is_enough_and_too_little_is_said() {
 fn a_build_can_be_cancelled_at_every_step() {
     let (world, dim) = (World::new(), 8);
     let vectors = clustered(9000, dim, 10, Metric::Euclid, 3);
+    [1, 2].into_iter().for_each(|threads| cancel_at_every_step(&world, &vectors, dim, threads));
+}
+
+fn cancel_at_every_step(world: &World, vectors: &[f32], dim: usize, threads: usize) {
     let mut steps = 1;
     loop {
         let (asked, account) = (std::cell::Cell::new(0), world.account.child("build", "").with_limit(4 << 20));
@@ -424,12 +428,12 @@ fn a_build_can_be_cancelled_at_every_step() {
             account: account.clone(),
             clock: Arc::new(ManualClock::default()),
             seed: 7,
-            threads: 1,
+            threads,
             progress: &|_| {},
             cancelled: &cancelled,
         };
         let mut out = world.pages.create(Path::new("cancelled.seg"), &world.account).unwrap();
-        let (mut source, options) = (SliceSource::new(&vectors, dim), BuildOptions::default());
+        let (mut source, options) = (SliceSource::new(vectors, dim), BuildOptions::default());
         let built = build(&mut source, Metric::Euclid, Datatype::Float32, &mut out, 0, &work, &options);
         drop(out);
         assert_eq!(account.used(), 0);

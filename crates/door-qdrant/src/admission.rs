@@ -62,6 +62,7 @@ impl Drop for Waiter<'_> {
 impl Admission {
     /// Takes the floor of the bodies' account.
     pub fn new(budget: Budget, bodies: Account) -> Result<Self> {
+        let bodies = bodies.brief();
         bodies.set_floor(limits::bodies_floor(budget.limit()))?;
         let units = limits::bodies(budget.limit()) / UNIT;
         Ok(Self {

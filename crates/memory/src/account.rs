@@ -85,7 +85,7 @@ impl Budget {
             0 => Ok(()),
             missing => Err(Short { index: 0, missing, firm: false }),
         };
-        let short = self.shared.ease(YieldOrder::LAST, over);
+        let short = self.shared.ease(YieldOrder::Residency, over);
         self.shared.released.notify_all();
         short.map_or_else(|short| short.missing, |()| 0)
     }
@@ -176,7 +176,7 @@ impl Account {
         if self.index == 0 {
             return Err(Error::bug("the budget itself has no floor"));
         }
-        self.ease(bytes, YieldOrder::LAST, |tree| tree.set_floor(self.index, bytes))
+        self.ease(bytes, YieldOrder::Residency, |tree| tree.set_floor(self.index, bytes))
     }
 
     /// This account's reservations are given back when others are short: it may use floors that are lent.
@@ -190,10 +190,23 @@ impl Account {
         self
     }
 
+    /// This account's reservations are held briefly: they may come from floors that are idle.
+    #[must_use]
+    pub fn brief(self) -> Account {
+        self.shared.tree.lock().nodes[self.index].brief = true;
+        self
+    }
+
+    /// Who is asked last for it.
+    fn last(&self) -> YieldOrder {
+        if self.shared.tree.lock().nodes[self.index].brief { YieldOrder::Idle } else { YieldOrder::Residency }
+    }
+
     /// Lends the floor to accounts that yield, until it is set again.
     pub fn lend_floor(&self) {
         let mut tree = self.shared.tree.lock();
         let floor = tree.nodes[self.index].floor;
+        // It shrinks, so this cannot fail.
         if tree.set_floor(self.index, 0).is_ok() && floor > 0 {
             tree.nodes[self.index].lent = floor;
             tree.lent += floor;
@@ -202,16 +215,35 @@ impl Account {
         self.shared.released.notify_all();
     }
 
-    /// Gives the floor back. Returns how much of it was not in use.
-    pub fn give_floor(&self) -> u64 {
+    /// Gives up to `bytes` of the floor back, as far as it is not in use. Returns how many.
+    pub fn give_floor(&self, bytes: u64) -> u64 {
         let mut tree = self.shared.tree.lock();
         let node = &tree.nodes[self.index];
-        let unused = node.floor.saturating_sub(node.used);
+        let given = bytes.min(node.floor.saturating_sub(node.used));
+        let left = node.floor - given;
         // A floor that shrinks cannot fail.
-        _ = tree.set_floor(self.index, 0);
+        _ = tree.set_floor(self.index, left);
         drop(tree);
         self.shared.released.notify_all();
-        unused
+        given
+    }
+
+    /// Raises the floor towards `bytes` as far as there is room, without asking anyone to yield.
+    pub fn raise_floor(&self, bytes: u64) {
+        let mut tree = self.shared.tree.lock();
+        let node = &tree.nodes[self.index];
+        let room = node.claim(node.used).saturating_add(tree.unclaimed()).min(bytes);
+        if room > node.floor {
+            // Where an account above is short it stays as it is.
+            _ = tree.set_floor(self.index, room);
+        }
+    }
+
+    /// Bytes that are in use here, or held by the floor.
+    pub fn claimed(&self) -> u64 {
+        let tree = self.shared.tree.lock();
+        let node = &tree.nodes[self.index];
+        node.claim(node.used)
     }
 
     /// States what a formula over counts alone says that this account should hold.
@@ -255,7 +287,7 @@ impl Account {
     /// Reserves `bytes`; where the budget is short, those who yield are asked first.
     /// `Busy` if waiting can help, `NoMemory` if it cannot.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation> {
-        self.take(bytes, YieldOrder::LAST)?;
+        self.take(bytes, self.last())?;
         Ok(Reservation { account: self.clone(), bytes })
     }
 
@@ -295,21 +327,22 @@ impl Reservation {
 
     /// Reserves `bytes` more.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
-        self.account.take(bytes, YieldOrder::LAST)?;
+        self.account.take(bytes, self.account.last())?;
         self.bytes += bytes;
         Ok(())
     }
 
     /// Reserves up to `bytes` more; cached pages make way for it, and nobody else.
     pub fn grow_from_pages(&mut self, bytes: u64) {
-        let free = self.account.shared.tree.lock().unclaimed();
-        // Where even the pages are not enough, what is free is taken.
-        for bytes in [bytes, bytes.min(free)] {
-            if self.account.take(bytes, YieldOrder::Pages).is_ok() {
-                self.bytes += bytes;
-                return;
+        let taken = match self.account.take(bytes, YieldOrder::Pages) {
+            Ok(()) => bytes,
+            Err(_) => {
+                // Even all the pages were not enough: what they left is taken.
+                let free = self.account.shared.tree.lock().unclaimed().min(bytes);
+                if self.account.take(free, YieldOrder::Pages).is_ok() { free } else { 0 }
             }
-        }
+        };
+        self.bytes += taken;
     }
 
     /// Reserves `bytes` more without asking anyone to yield; for those who yield themselves.
@@ -401,6 +434,59 @@ mod tests {
         assert!(held.hand_over(20, &small).is_err());
         drop((held, moved, back));
         assert_eq!(budget.reserved(), 20);
+    }
+
+    #[test]
+    fn an_idle_floor_goes_to_what_is_brief_and_is_raised_again_bit_by_bit() {
+        struct Idle(Account);
+        impl Yield for Idle {
+            fn give_back(&self, wanted: u64) -> u64 {
+                self.0.give_floor(wanted)
+            }
+        }
+        let budget = Budget::new(100);
+        let [merge, queries, bodies] = ["merge", "queries", "bodies"].map(|name| budget.root().child(name, ""));
+        let bodies = bodies.brief();
+        merge.set_floor(60).unwrap();
+        let working = merge.try_reserve(10).unwrap();
+        budget.add_yielder(YieldOrder::Idle, Arc::new(Idle(merge.clone())));
+        let query = queries.try_reserve(40).unwrap();
+        assert_eq!(queries.try_reserve(1).unwrap_err().kind(), Kind::Busy, "it is not brief");
+        // As much as is wanted, and nothing of what is in use.
+        let mut body = bodies.try_reserve(20).unwrap();
+        assert_eq!((merge.claimed(), merge.used()), (40, 10));
+        body.grow(30).unwrap();
+        assert_eq!(bodies.try_reserve(1).unwrap_err().kind(), Kind::Busy);
+        assert_eq!((merge.claimed(), budget.reserved()), (10, 100));
+        for (less, claimed) in [(0, 10), (15, 25), (5, 30)] {
+            body.shrink(less);
+            merge.raise_floor(60);
+            assert_eq!(merge.claimed(), claimed);
+        }
+        drop((query, body));
+        merge.raise_floor(60);
+        assert_eq!((merge.claimed(), budget.reserved()), (60, 60));
+        drop(working);
+        assert_eq!(budget.reserved(), 60);
+    }
+
+    #[test]
+    fn what_is_booked_from_pages_takes_all_that_they_leave() {
+        struct Cached(Mutex<Option<Reservation>>);
+        impl Yield for Cached {
+            fn give_back(&self, _: u64) -> u64 {
+                self.0.lock().take().map_or(0, |held| held.bytes())
+            }
+        }
+        let budget = Budget::new(100);
+        let cached = budget.root().child("pages", "").try_reserve(30).unwrap();
+        budget.add_yielder(YieldOrder::Pages, Arc::new(Cached(Mutex::new(Some(cached)))));
+        let _other = budget.root().child("other", "").try_reserve(50).unwrap();
+        let mut kept = budget.root().child("kept", "").try_reserve(0).unwrap();
+        kept.grow_from_pages(15);
+        assert_eq!((kept.bytes(), budget.reserved()), (15, 95));
+        kept.grow_from_pages(50);
+        assert_eq!((kept.bytes(), budget.reserved()), (50, 100));
     }
 
     #[test]
@@ -504,7 +590,7 @@ mod tests {
         let sections = budget.root().child("sections", "");
         let held = (0..2).map(|_| sections.try_reserve(100).unwrap()).collect();
         let section = Arc::new(Section(Mutex::new(held), AtomicUsize::new(0)));
-        budget.add_yielder(YieldOrder::LAST, section.clone());
+        budget.add_yielder(YieldOrder::Residency, section.clone());
         let (queries, start) = (budget.root().child("queries", ""), Barrier::new(8));
         let taken: Vec<Reservation> = std::thread::scope(|scope| {
             let ask = || {

@@ -3,7 +3,7 @@
 //! ```text
 //!   1. Pages       cached pages nobody holds: costs a read later
 //!   2. Residency   whole sections go from resident to paged, widest codes first
-//!   3. Idle        what a merge has for good, while there is none: the next one waits until it is there again
+//!   3. Idle        what a merge has for good, while there is none, to who holds it briefly: the next one takes it back
 //!   4. (writes)    new writes wait up to their timeout, then 429
 //!   5. (refusal)   what can never fit: 507
 //!   reads go on; seal, delete and a merge under way live on floors and are never asked
@@ -15,10 +15,6 @@ pub enum YieldOrder {
     Pages,
     Residency,
     Idle,
-}
-
-impl YieldOrder {
-    pub(crate) const LAST: Self = Self::Idle;
 }
 
 /// Someone who can give reserved bytes back.

@@ -43,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) lent: u64,
     /// What is reserved here is given back when others are short.
     pub(crate) yields: bool,
+    /// What is reserved here is given back soon, so it may come from floors that are idle.
+    pub(crate) brief: bool,
     /// Bytes in use by this account and those below it (floors below count in full).
     pub(crate) used: u64,
     /// Bytes that were reserved on this account itself.
@@ -62,6 +64,7 @@ impl Node {
             floor: 0,
             lent: 0,
             yields: false,
+            brief: false,
             used: 0,
             own: 0,
             predicted: None,
@@ -71,7 +74,7 @@ impl Node {
     }
 
     /// What the parent must hold for this account when it uses `used`.
-    fn claim(&self, used: u64) -> u64 {
+    pub(crate) fn claim(&self, used: u64) -> u64 {
         used.max(self.floor)
     }
 

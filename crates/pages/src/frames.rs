@@ -1,7 +1,7 @@
 //! A few pages of memory that never leave: what is probably read once goes through them and not into the cache.
 //!
 //! ```text
-//!   a span of pages is not in memory, and the cache could take it only by letting others go
+//!   a span of pages is not in memory, and little or nothing is free for the cache to take it
 //!        │
 //!        ├─ one of its pages was wanted not long ago ──► into the cache, as the doorkeeper of TinyLFU
 //!        └─ else ──► a run of free frames, until the fetch ends       (Einziger et al. 2017, section 3.4.2)

@@ -104,8 +104,7 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
 pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
     for (name, collection) in shared.collections() {
         let Some(chosen) = wanted_merge(shared, &collection, is_quiet(shared, &collection)) else { continue };
-        let _awake = rest::work_on_merge(shared)?;
-        let merged = merge(shared, &name, &collection, chosen);
+        let merged = rest::work_on_merge(shared).and_then(|_merging| merge(shared, &name, &collection, chosen));
         note(&collection, MERGE, &name, &merged);
         return merged.map(|()| true);
     }

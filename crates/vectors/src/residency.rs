@@ -113,7 +113,12 @@ pub(crate) fn room(shared: &Shared, is_at_rest: bool) -> u64 {
         true => 0,
         false => shared.limits().growing_bytes.saturating_sub(shared.accounts.growing.used()),
     };
-    limit.saturating_sub(others + new_points + spare(limit, is_at_rest))
+    // A body may have it for the moment.
+    let of_merges = match is_at_rest {
+        true => 0,
+        false => shared.limits().merge_work.saturating_sub(shared.accounts.merge.claimed()),
+    };
+    limit.saturating_sub(others + new_points + of_merges + spare(limit, is_at_rest))
 }
 
 /// What is left free for requests and cached pages.

@@ -9,8 +9,8 @@
 //! ```
 //!
 //! What a seal has goes to sections alone, which give way when they are asked: requests cannot take it, however many they
-//! are. So before a write is accepted, its seal has its memory again. What a merge has anybody may use meanwhile, and also in
-//! an awake store between two merges if nothing else is left to give; a merge waits until they let go.
+//! are. So before a write is accepted, its seal has its memory again. What a merge has anybody may use meanwhile, and bodies of
+//! requests also in an awake store between two merges, if nothing else is left to give; a merge waits until they let go.
 
 use crate::background::is_busy;
 use crate::reservoir;
@@ -86,15 +86,14 @@ impl Drop for Merging<'_> {
     }
 }
 
-/// Gives what a merge has for good to who finds nothing else: a body that fits the budget must not wait for the store to lie
-/// down.
+/// Gives what a merge has for good to a body that finds nothing else: it must not wait for the store to lie down.
 pub(crate) struct IdleMerge(pub(crate) Weak<Shared>);
 
 impl Yield for IdleMerge {
-    fn give_back(&self, _: u64) -> u64 {
+    fn give_back(&self, wanted: u64) -> u64 {
         let Some(shared) = self.0.upgrade() else { return 0 };
         let Some(merging) = shared.rest.merging.try_lock() else { return 0 };
-        if *merging { 0 } else { shared.accounts.merge.give_floor() }
+        if *merging { 0 } else { shared.accounts.merge.give_floor(wanted) }
     }
 }
 
@@ -115,6 +114,8 @@ fn take_back(account: &Account, bytes: u64) -> Result<()> {
             break;
         }
         account.wait_for_release(PATIENCE.1);
+        // What a crowd lets go of bit by bit is held on to.
+        account.raise_floor(bytes);
         held = account.set_floor(bytes);
     }
     held
@@ -203,7 +204,7 @@ fn is_due(shared: &Shared) -> bool {
     let has_passed = now.saturating_sub(state.since_ms) >= state.after_ms;
     if !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
         shared.accounts.seal.lend_floor();
-        shared.accounts.merge.give_floor();
+        shared.accounts.merge.give_floor(u64::MAX);
         (state.at_rest, state.since_ms, state.lay_ms, state.unplanned) = (true, now, now, true);
     } else if now.saturating_sub(state.looked_ms) >= LOOK_AFTER_MS {
         state.looked_ms = now;

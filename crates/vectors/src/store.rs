@@ -141,7 +141,6 @@ impl Store {
             waited_ms: AtomicU64::new(0),
             options,
         });
-        shared.budget.add_yielder(YieldOrder::Idle, Arc::new(IdleMerge(Arc::downgrade(&shared))));
         for collection in &json.collections {
             let opened = open_collection(&shared, collection).map_err(|error| error.at(&collection.name))?;
             shared.catalog.write().collections.insert(collection.name.clone(), Arc::new(opened));
@@ -151,6 +150,7 @@ impl Store {
         if !rest::turn(&shared) {
             residency::plan(&shared);
         }
+        shared.budget.add_yielder(YieldOrder::Idle, Arc::new(IdleMerge(Arc::downgrade(&shared))));
         let writer = Writer::new(shared.clone(), log);
         let store = Self { shared, writer: Arc::new(Mutex::new(Some(writer))), threads: Arc::default() };
         if store.shared.options.threads {
