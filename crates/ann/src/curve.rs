@@ -167,9 +167,9 @@ pub fn aim(wished: f32) -> f32 {
 }
 
 impl Curve {
-    /// The same where only one-bit codes are at hand, and a little recall costs many reads: the more points the curve was
-    /// measured on, the less safety. What is missed twice over is counted twice, which is a safety of its own.
-    pub(crate) fn aim_narrow(&self, wished: f32) -> f32 {
+    /// The same with less safety the more points the curve was measured on: where a little recall costs many reads, and where
+    /// lists alone make up for what codes miss. What is missed twice over is counted twice, which is a safety of its own.
+    pub(crate) fn aim_closely(&self, wished: f32) -> f32 {
         let safety = 0.2 * (FEW_POINTS / self.points.max(1) as f32).min(1.0);
         1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * (1.0 - safety)
     }
@@ -225,10 +225,10 @@ mod tests {
     fn a_higher_wish_never_does_less_where_only_narrow_codes_are_at_hand() {
         for (points, paged) in [(20, false), (20, true), (320, false), (320, true)] {
             let curve = Curve { points, ..curve() };
-            let at = |wished: f32| curve.at_narrow(curve.aim_narrow(wished), 10, paged);
+            let at = |wished: f32| curve.at_narrow(curve.aim_closely(wished), 10, paged);
             let mut before = at(0.5);
             for wished in (501..999).map(|wished| wished as f32 / 1000.0) {
-                assert!(curve.aim_narrow(wished) >= wished);
+                assert!(curve.aim_closely(wished) >= wished);
                 let setting = at(wished);
                 assert!(
                     setting.probes >= before.probes && setting.narrow >= before.narrow && setting.bound >= before.bound

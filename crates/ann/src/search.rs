@@ -280,10 +280,10 @@ impl Index {
             (None, recall) => {
                 let wished = recall.unwrap_or(self.meta.recall);
                 match (narrow, params.rescore) {
-                    (true, _) => self.meta.curve.aim_narrow(wished),
+                    (true, _) => self.meta.curve.aim_closely(wished),
                     (false, true) => aim(wished),
                     // Wide codes that nobody corrects miss some of the best by themselves: lists make up for it.
-                    (false, false) => 1.0 - (1.0 - aim(wished)) * UNRESCORED,
+                    (false, false) => 1.0 - (1.0 - self.meta.curve.aim_closely(wished)) * UNRESCORED,
                 }
             }
         };

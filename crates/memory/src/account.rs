@@ -197,11 +197,6 @@ impl Account {
         self
     }
 
-    /// Who is asked last for it.
-    fn last(&self) -> YieldOrder {
-        if self.shared.tree.lock().nodes[self.index].brief { YieldOrder::Idle } else { YieldOrder::Residency }
-    }
-
     /// Lends the floor to accounts that yield, until it is set again.
     pub fn lend_floor(&self) {
         let mut tree = self.shared.tree.lock();
@@ -287,11 +282,17 @@ impl Account {
     /// Reserves `bytes`; where the budget is short, those who yield are asked first.
     /// `Busy` if waiting can help, `NoMemory` if it cannot.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation> {
-        self.take(bytes, self.last())?;
+        self.take(bytes)?;
         Ok(Reservation { account: self.clone(), bytes })
     }
 
-    fn take(&self, bytes: u64, last: YieldOrder) -> Result<()> {
+    fn take(&self, bytes: u64) -> Result<()> {
+        let is_brief = self.shared.tree.lock().nodes[self.index].brief;
+        self.take_from(bytes, if is_brief { YieldOrder::Idle } else { YieldOrder::Residency })
+    }
+
+    /// `last` is who is asked last for it.
+    fn take_from(&self, bytes: u64, last: YieldOrder) -> Result<()> {
         self.ease(bytes, last, |tree| tree.add(self.index, bytes))
     }
 
@@ -327,21 +328,19 @@ impl Reservation {
 
     /// Reserves `bytes` more.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
-        self.account.take(bytes, self.account.last())?;
+        self.account.take(bytes)?;
         self.bytes += bytes;
         Ok(())
     }
 
     /// Reserves up to `bytes` more; cached pages make way for it, and nobody else.
     pub fn grow_from_pages(&mut self, bytes: u64) {
-        let taken = match self.account.take(bytes, YieldOrder::Pages) {
-            Ok(()) => bytes,
-            Err(_) => {
-                // Even all the pages were not enough: what they left is taken.
-                let free = self.account.shared.tree.lock().unclaimed().min(bytes);
-                if self.account.take(free, YieldOrder::Pages).is_ok() { free } else { 0 }
-            }
-        };
+        let mut taken = bytes;
+        if self.account.take_from(bytes, YieldOrder::Pages).is_err() {
+            // Even all the pages were not enough: what they left is taken.
+            taken = self.account.shared.tree.lock().unclaimed().min(bytes);
+            taken = self.account.take_from(taken, YieldOrder::Pages).map_or(0, |()| taken);
+        }
         self.bytes += taken;
     }
 
