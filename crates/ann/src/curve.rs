@@ -163,15 +163,21 @@ pub fn recall_of_ef(ef: usize) -> f32 {
 
 /// What is aimed at so that the wished recall is kept on other points than those measured.
 pub fn aim(wished: f32) -> f32 {
-    1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * 0.8
+    aim_with(wished, SAFETY)
 }
+
+fn aim_with(wished: f32, safety: f32) -> f32 {
+    1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * (1.0 - safety)
+}
+
+/// Of what may be missed, the part that is kept back.
+const SAFETY: f32 = 0.2;
 
 impl Curve {
     /// The same with less safety the more points the curve was measured on: where a little recall costs many reads, and where
     /// lists alone make up for what codes miss. What is missed twice over is counted twice, which is a safety of its own.
     pub(crate) fn aim_closely(&self, wished: f32) -> f32 {
-        let safety = 0.2 * (FEW_POINTS / self.points.max(1) as f32).min(1.0);
-        1.0 - (1.0 - wished.clamp(0.3, 0.9999)) * (1.0 - safety)
+        aim_with(wished, SAFETY * (FEW_POINTS / self.points.max(1) as f32).min(1.0))
     }
 }
 

@@ -6,7 +6,8 @@
 //!   batch n        its nearest centroids are found       meanwhile, on others
 //! ```
 //!
-//! so that the disk and the cores work side by side. Where there is no memory for a second batch, or one thread only, all is done in turn.
+//! so that the disk and the cores work side by side. Where there is no memory for a second batch, or one thread only, all
+//! is done in turn.
 
 use crate::batch::Batch;
 use crate::buffer::Buffer;

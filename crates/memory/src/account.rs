@@ -1,4 +1,4 @@
-//! Budget, accounts and reservations: handles to the tree of `tree.rs`.
+//! Budget and accounts: handles to the tree of `tree.rs`.
 //!
 //! ```text
 //!   try_reserve ─► the tree has room ──────────────────────────────────────────────► Reservation
@@ -8,6 +8,7 @@
 //! ```
 
 use crate::pressure::{Pressure, Yield, YieldOrder};
+use crate::reservation::Reservation;
 use crate::tree::{Node, Short, Tree};
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::{Error, Result};
@@ -20,9 +21,9 @@ pub struct Budget {
     shared: Arc<Shared>,
 }
 
-struct Shared {
-    tree: Mutex<Tree>,
-    released: Condvar,
+pub(crate) struct Shared {
+    pub(crate) tree: Mutex<Tree>,
+    pub(crate) released: Condvar,
     yielders: Mutex<Vec<(YieldOrder, Arc<dyn Yield>)>>,
     /// Held by who asks for more than pages: what one is given may be enough for all.
     turn: Mutex<()>,
@@ -30,15 +31,8 @@ struct Shared {
 
 /// A named part of the budget. Clones are handles to the same account; the last one removes it.
 pub struct Account {
-    shared: Arc<Shared>,
-    index: usize,
-}
-
-/// Bytes that are ours until dropped.
-#[must_use]
-pub struct Reservation {
-    account: Account,
-    bytes: u64,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) index: usize,
 }
 
 impl Budget {
@@ -223,12 +217,13 @@ impl Account {
         given
     }
 
-    /// Raises the floor towards `bytes` as far as there is room, without asking anyone to yield.
+    /// Raises the floor towards `bytes` as far as there is room, without asking anyone to yield. A floor that is lent stays
+    /// so: nobody can take it meanwhile, and it comes back as a whole.
     pub fn raise_floor(&self, bytes: u64) {
         let mut tree = self.shared.tree.lock();
         let node = &tree.nodes[self.index];
         let room = node.claim(node.used).saturating_add(tree.unclaimed()).min(bytes);
-        if room > node.floor {
+        if room > node.floor && node.lent == 0 {
             // Where an account above is short it stays as it is.
             _ = tree.set_floor(self.index, room);
         }
@@ -276,23 +271,23 @@ impl Account {
         let mut tree = self.shared.tree.lock();
         tree.add(self.index, bytes).map_err(|short| tree.error(&short, self.index, bytes))?;
         drop(tree);
-        Ok(Reservation { account: self.clone(), bytes })
+        Ok(Reservation::of(self.clone(), bytes))
     }
 
     /// Reserves `bytes`; where the budget is short, those who yield are asked first.
     /// `Busy` if waiting can help, `NoMemory` if it cannot.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation> {
         self.take(bytes)?;
-        Ok(Reservation { account: self.clone(), bytes })
+        Ok(Reservation::of(self.clone(), bytes))
     }
 
-    fn take(&self, bytes: u64) -> Result<()> {
+    pub(crate) fn take(&self, bytes: u64) -> Result<()> {
         let is_brief = self.shared.tree.lock().nodes[self.index].brief;
         self.take_from(bytes, if is_brief { YieldOrder::Idle } else { YieldOrder::Residency })
     }
 
     /// `last` is who is asked last for it.
-    fn take_from(&self, bytes: u64, last: YieldOrder) -> Result<()> {
+    pub(crate) fn take_from(&self, bytes: u64, last: YieldOrder) -> Result<()> {
         self.ease(bytes, last, |tree| tree.add(self.index, bytes))
     }
 
@@ -318,93 +313,6 @@ impl Clone for Account {
 impl Drop for Account {
     fn drop(&mut self) {
         self.shared.tree.lock().drop_handle(self.index);
-    }
-}
-
-impl Reservation {
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    /// Reserves `bytes` more.
-    pub fn grow(&mut self, bytes: u64) -> Result<()> {
-        self.account.take(bytes)?;
-        self.bytes += bytes;
-        Ok(())
-    }
-
-    /// Reserves up to `bytes` more; cached pages make way for it, and nobody else.
-    pub fn grow_from_pages(&mut self, bytes: u64) {
-        let mut taken = bytes;
-        if self.account.take_from(bytes, YieldOrder::Pages).is_err() {
-            // Even all the pages were not enough: what they left is taken.
-            taken = self.account.shared.tree.lock().unclaimed().min(bytes);
-            taken = self.account.take_from(taken, YieldOrder::Pages).map_or(0, |()| taken);
-        }
-        self.bytes += taken;
-    }
-
-    /// Reserves `bytes` more without asking anyone to yield; for those who yield themselves.
-    pub fn grow_calm(&mut self, bytes: u64) -> Result<()> {
-        let (index, mut tree) = (self.account.index, self.account.shared.tree.lock());
-        tree.add(index, bytes).map_err(|short| tree.error(&short, index, bytes))?;
-        self.bytes += bytes;
-        Ok(())
-    }
-
-    /// Gives `bytes` back (all of them if it holds fewer).
-    pub fn shrink(&mut self, bytes: u64) {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        self.account.shared.tree.lock().sub(self.account.index, bytes);
-        self.account.shared.released.notify_all();
-    }
-
-    /// Takes `bytes` out as a reservation of their own (all of them if it holds fewer).
-    pub fn split(&mut self, bytes: u64) -> Reservation {
-        let bytes = bytes.min(self.bytes);
-        self.bytes -= bytes;
-        Reservation { account: self.account.clone(), bytes }
-    }
-
-    /// Hands `bytes` of it over to another account of the budget: nobody else can take them in between, and a budget that
-    /// is overdrawn because it shrank stands in the way of nobody. Where the other account may not hold them, they stay.
-    pub fn hand_over(&mut self, bytes: u64, account: &Account) -> Result<Reservation> {
-        let bytes = bytes.min(self.bytes);
-        let mut tree = self.account.shared.tree.lock();
-        tree.transfer(self.account.index, account.index, bytes)
-            .map_err(|short| tree.error(&short, account.index, bytes))?;
-        drop(tree);
-        self.bytes -= bytes;
-        Ok(Reservation { account: account.clone(), bytes })
-    }
-
-    /// Takes over what `other` holds. Both are of one account.
-    pub fn join(&mut self, mut other: Reservation) {
-        debug_assert_eq!(self.account.index, other.account.index, "reservations of two accounts");
-        self.bytes += std::mem::take(&mut other.bytes);
-    }
-
-    /// Grows or shrinks to `bytes`.
-    pub fn resize(&mut self, bytes: u64) -> Result<()> {
-        if bytes > self.bytes {
-            self.grow(bytes - self.bytes)
-        } else {
-            self.shrink(self.bytes - bytes);
-            Ok(())
-        }
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.shrink(self.bytes);
-    }
-}
-
-impl std::fmt::Debug for Reservation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Reservation({})", self.bytes)
     }
 }
 
@@ -498,6 +406,7 @@ mod tests {
         seal.lend_floor();
         assert_eq!(budget.reserved(), 10);
         let mut held = pages.try_reserve(70).unwrap();
+        seal.raise_floor(40);
         // Others may have what is left, and what yields, but not what is lent.
         let most = crowd.try_reserve(30).unwrap();
         assert_eq!(crowd.try_reserve(1).unwrap_err().kind(), Kind::Busy);

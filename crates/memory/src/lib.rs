@@ -17,12 +17,14 @@ mod account;
 mod kernel;
 mod ledger;
 mod pressure;
+mod reservation;
 mod tree;
 
-pub use account::{Account, Budget, Reservation};
+pub use account::{Account, Budget};
 pub use kernel::{
     Allocator, Charge, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge, machine_memory,
     set_allocator,
 };
 pub use ledger::{Ledger, Line};
 pub use pressure::{Pressure, Yield, YieldOrder};
+pub use reservation::Reservation;
