@@ -19,6 +19,8 @@ use std::time::Duration;
 const EVERY: Duration = Duration::from_secs(1);
 /// Rounds between two lines about the same finding.
 const QUIET_ROUNDS: u32 = 60;
+/// Of what is booked and not touched, the bytes that are counted on to stay so.
+const UNTOUCHED_MAX: u64 = 2 << 20;
 const STACK_BYTES: usize = 128 << 10;
 const KEPT_FORMULA: &str = "held by the allocator - handed out - what base has for it";
 
@@ -75,11 +77,13 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lo
 }
 
 /// Books what the allocator keeps beyond what it handed out and `base` has for it, as far as the scales show it: what others
-/// have booked and not yet touched is room for it. Only cached pages make way; sections are planned again when the store
-/// next lies down, and then there is room for less of them.
+/// have booked and not yet touched is room for it, but for [`UNTOUCHED_MAX`] at most, since a section that is booked is
+/// soon loaded. Only cached pages make way; sections are planned again when the store next lies down, and then there is
+/// room for less of them.
 fn book(kept: &mut Reservation, unaccounted: i64, (held, handed_out): (u64, u64)) {
     let shown = (kept.bytes() as i64 + unaccounted).max(0) as u64;
-    let bytes = held.saturating_sub(handed_out + ALLOCATOR).min(shown);
+    let beyond = held.saturating_sub(handed_out + ALLOCATOR);
+    let bytes = beyond.min(shown).max(beyond.saturating_sub(UNTOUCHED_MAX));
     match bytes.checked_sub(kept.bytes()) {
         Some(more) => kept.grow_from_pages(more),
         None => kept.shrink(kept.bytes() - bytes),
@@ -142,6 +146,11 @@ mod tests {
         drop(other);
         book(&mut kept, 40, (ALLOCATOR + 50, 0));
         assert_eq!(kept.bytes(), 40);
+        // What is booked and not touched stays so in part.
+        let budget = Budget::new(100 << 20);
+        let mut kept = budget.root().child("allocator", "").try_reserve(0).unwrap();
+        book(&mut kept, -(50 << 20), (ALLOCATOR + UNTOUCHED_MAX + 3, 0));
+        assert_eq!(kept.bytes(), 3);
     }
 
     #[test]
