@@ -174,16 +174,18 @@ fn aim_with(wished: f32, safety: f32) -> f32 {
 const SAFETY: f32 = 0.2;
 
 impl Curve {
-    /// The same with less safety the more points the curve was measured on: where a little recall costs many reads, and where
+    /// The same with as much safety as the curve's own error asks for: where a little recall costs many reads, and where
     /// lists alone make up for what codes miss. What is missed twice over is counted twice, which is a safety of its own.
     pub(crate) fn aim_closely(&self, wished: f32) -> f32 {
-        aim_with(wished, SAFETY * (FEW_POINTS / self.points.max(1) as f32).min(1.0))
+        let points = self.points.max(1) as f32;
+        aim_with(wished, (CLOSE_SAFETY * (MANY_POINTS / points).sqrt()).min(0.5))
     }
 }
 
-/// A curve that was measured on so few points, or fewer, needs all the safety: what it says is off by as much for one set of
-/// queries in six. On the 320 of a large index two thirds of it are kept.
-const FEW_POINTS: f32 = 210.0;
+/// The safety of a curve that was measured on [`MANY_POINTS`]: one and a half standard errors of its recall, as a part of what
+/// is missed at .95. The error grows as the root of the points falls.
+const CLOSE_SAFETY: f32 = 0.13;
+const MANY_POINTS: f32 = 320.0;
 
 #[cfg(test)]
 mod tests {
