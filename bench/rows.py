@@ -30,6 +30,7 @@ ROWS = [
     ("moving", "moving.py", [], []),
     ("wide", "wide.py", [], []),
     ("plan", "plan.py", [], []),
+    ("filters", "filters.py", [], []),
 ]
 SETS = [("lsa", "make_text_vectors.py"), ("syn", "make_synthetic.py")]
 

@@ -8,6 +8,7 @@
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Kind, PointId, Result, Size};
 use ramekin_door_qdrant::decode;
+use ramekin_fields::{Condition, Filter, Path, Point, Subject, parts};
 use ramekin_log::format::{self as log_format, Header, RECORD_HEADER};
 use ramekin_pages::format as page_format;
 use ramekin_storage::manifest as manifest_format;
@@ -29,6 +30,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "manifest", run: manifest },
     Target { name: "options", run: options },
     Target { name: "bodies", run: bodies },
+    Target { name: "filter", run: filter },
 ];
 
 pub fn find(name: &str) -> Option<Target> {
@@ -207,4 +209,28 @@ fn bodies(bytes: &[u8]) {
     check(decode::change_aliases(bytes));
     check(decode::memory(bytes));
     check(decode::plan(bytes));
+    check(decode::operations(bytes));
+}
+
+/// Lines: the body of a count, a payload, a path. The filter looks at the payload, and the path changes it.
+fn filter(bytes: &[u8]) {
+    let mut lines = bytes.splitn(3, |byte| *byte == b'\n');
+    let (body, payload, path) = (lines.next(), lines.next(), lines.next());
+    let Some(Ok(mut payload)) = payload.map(serde_json::from_slice::<serde_json::Map<_, _>>) else { return };
+    if let Ok(filter) = decode::count(body.unwrap_or_default()) {
+        let point = Point { id: PointId::Num(1), has_vector: &|name| name.is_empty() };
+        let passes = filter.passes(&Subject { payload: &payload, point: Some(point) });
+        let not = Filter { must_not: vec![Condition::Filter(filter)], ..Filter::default() };
+        assert_ne!(not.passes(&Subject { payload: &payload, point: Some(point) }), passes);
+    }
+    let text = path.and_then(|path| std::str::from_utf8(path).ok()).unwrap_or_default();
+    if let Ok(path) = Path::parse(text) {
+        assert_eq!(Path::parse(&path.to_string()).ok().as_ref(), Some(&path));
+        let keys = payload.clone();
+        parts::merge(&mut payload, Some(&path), &keys);
+        parts::include(&mut payload, std::slice::from_ref(&path));
+        let text = serde_json::Value::Object(payload.clone()).to_string();
+        assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "what was set can be read again");
+        parts::exclude(&mut payload, &[path]);
+    }
 }

@@ -24,6 +24,14 @@ impl PointId {
         })
     }
 
+    /// The id that follows in order, but for the last of all.
+    pub fn next(self) -> Option<Self> {
+        match self {
+            Self::Num(number) => Some(number.checked_add(1).map_or(Self::Uuid(0), Self::Num)),
+            Self::Uuid(uuid) => uuid.checked_add(1).map(Self::Uuid),
+        }
+    }
+
     /// 17 bytes that sort as the ids do: a tag (0 number, 1 UUID), then the value, big end first.
     pub fn to_key(self) -> [u8; 17] {
         let mut key = [0; 17];

@@ -30,6 +30,8 @@ limits! {
     POINTS_PER_REQUEST_MAX: usize = 1 << 20;
     /// Queries in one batch request.
     QUERIES_PER_BATCH_MAX: usize = 1024;
+    /// Operations in one batch of writes.
+    OPERATIONS_PER_BATCH_MAX: usize = 1024;
     /// Results that one query may ask for, offset included.
     RESULTS_MAX: usize = 1 << 16;
     /// Dimensions of a dense vector.

@@ -6,13 +6,14 @@
 //!        both ─► ids · columns · payload texts, in one pass, each list booked before it grows
 //! ```
 
-use crate::wire::filter::{read_none, read_unbuilt};
+use crate::wire::filter::{self, read_unbuilt};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::vector::{Columns, expected};
 use crate::wire::{id, json};
 use ramekin_base::{Kind, Result, limits};
-use ramekin_vectors::{Batch, Write};
+use ramekin_fields::Filter;
+use ramekin_vectors::{Batch, Mode, Write};
 
 /// What an allocation costs beside its bytes: the pointer in the list, and the allocator's rounding.
 const TEXT_OVERHEAD: u64 = 32;
@@ -159,12 +160,25 @@ impl Building {
 
 /// Decodes the body of `PUT points`.
 pub fn upsert(body: &[u8], room: &mut Room) -> Result<Write> {
-    Ok(Write::Upsert(decode_upsert(body, room)?))
+    let (batch, condition) = decode_upsert(body, room)?;
+    Ok(match condition {
+        Condition { mode: None | Some(Mode::Upsert), filter } if filter.is_empty() => Write::Upsert(batch),
+        Condition { mode, filter } => {
+            Write::Conditional { batch, mode: mode.unwrap_or(Mode::Upsert), filter: Box::new(filter) }
+        }
+    })
 }
 
-fn decode_upsert(body: &[u8], room: &mut Room) -> Decoded<Batch> {
+/// On what it depends whether a point is written.
+#[derive(Default)]
+struct Condition {
+    mode: Option<Mode>,
+    filter: Filter,
+}
+
+fn decode_upsert(body: &[u8], room: &mut Room) -> Decoded<(Batch, Condition)> {
     let mut reader = Reader::new(body)?;
-    let mut building = Building::default();
+    let (mut building, mut condition) = (Building::default(), Condition::default());
     let (mut list, mut columnar) = (false, false);
     reader.object(|reader, key| match key {
         "points" | "batch" if list || columnar => {
@@ -178,7 +192,7 @@ fn decode_upsert(body: &[u8], room: &mut Room) -> Decoded<Batch> {
             columnar = true;
             building.columnar(reader, room)
         }
-        _ => modifier(reader, key),
+        _ => modifier(reader, key, room, &mut condition),
     })?;
     reader.finish()?;
     if !list && !columnar {
@@ -188,31 +202,38 @@ fn decode_upsert(body: &[u8], room: &mut Room) -> Decoded<Batch> {
         let columns = std::mem::take(&mut building.columns).into_columns();
         building.check_lengths(&columns)?;
         let batch = building.finish(room)?;
-        return Ok(Batch { columns, ..batch });
+        return Ok((Batch { columns, ..batch }, condition));
     }
-    building.finish(room)
+    Ok((building.finish(room)?, condition))
 }
 
-/// Fields that may stand beside the points of any write.
-pub fn modifier(reader: &mut json::Reader<'_>, key: &str) -> Decoded<()> {
+/// Fields that may stand beside the points of an upsert or of new vectors.
+fn modifier(reader: &mut json::Reader<'_>, key: &str, room: &mut Room, condition: &mut Condition) -> Decoded<()> {
     match key {
-        "shard_key" => read_unbuilt(reader),
-        "update_filter" => read_none(reader),
-        "update_mode" if reader.null()? => Ok(()),
-        "update_mode" => match reader.string()?.as_ref() {
-            "upsert" => Ok(()),
-            mode @ ("insert_only" | "update_only") => Err(Flaw::unbuilt(format!("mode `{mode}`"))),
-            mode => Err(Flaw::malformed(format!(
-                "unknown variant `{mode}`, expected one of `upsert`, `insert_only`, `update_only`"
-            ))),
-        },
-        _ => reader.skip(),
+        "shard_key" => read_unbuilt(reader)?,
+        "update_filter" => condition.filter = filter::read(reader, room)?,
+        "update_mode" if reader.null()? => {}
+        "update_mode" => {
+            condition.mode = Some(match reader.string()?.as_ref() {
+                "upsert" => Mode::Upsert,
+                "insert_only" => Mode::InsertOnly,
+                "update_only" => Mode::UpdateOnly,
+                mode => {
+                    return Err(Flaw::malformed(format!(
+                        "unknown variant `{mode}`, expected one of `upsert`, `insert_only`, `update_only`"
+                    )));
+                }
+            });
+        }
+        _ => reader.skip()?,
     }
+    Ok(())
 }
 
 /// Decodes the body of `PUT points/vectors`.
 pub fn update_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
-    let decode = |room: &mut Room| -> Decoded<Batch> {
+    let mut condition = Condition::default();
+    let mut decode = |room: &mut Room| -> Decoded<Batch> {
         let mut reader = Reader::new(body)?;
         let mut building = Building::default();
         let mut count = None;
@@ -222,7 +243,7 @@ pub fn update_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
                 count = Some(building.list(reader, false, room)?);
                 Ok(())
             }
-            _ => modifier(reader, key),
+            _ => modifier(reader, key, room, &mut condition),
         })?;
         reader.finish()?;
         match count {
@@ -231,7 +252,11 @@ pub fn update_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
             Some(_) => building.finish(room),
         }
     };
-    Ok(Write::UpdateVectors(decode(room)?))
+    let batch = decode(room)?;
+    Ok(match condition.filter {
+        filter if filter.is_empty() => Write::UpdateVectors(batch),
+        filter => Write::Conditional { batch, mode: Mode::Vectors, filter: Box::new(filter) },
+    })
 }
 
 #[cfg(test)]
@@ -241,7 +266,7 @@ mod tests {
     use ramekin_vectors::Column;
 
     fn batch(body: &str) -> Batch {
-        decode_upsert(body.as_bytes(), &mut Room::endless()).unwrap()
+        decode_upsert(body.as_bytes(), &mut Room::endless()).unwrap().0
     }
 
     fn refusal(body: &str) -> (Kind, String) {
@@ -314,10 +339,10 @@ mod tests {
             ),
             (
                 r#"{"points":[],"update_filter":{"must":[{"key":"a"}]}}"#,
-                Kind::Unsupported,
-                "update_filter.must[0]: a filter condition",
+                Kind::Invalid,
+                "update_filter.must[0]: At least one field condition",
             ),
-            (r#"{"points":[],"update_mode":"insert_only"}"#, Kind::Unsupported, "update_mode: mode `insert_only`"),
+            (r#"{"points":[],"update_mode":"sometimes"}"#, Kind::Malformed, "update_mode: unknown variant `sometimes`"),
             (r#"{"points":[]"#, Kind::Malformed, "ends"),
             (r#"{}"#, Kind::Malformed, "missing field `points` or `batch`"),
             (r#"[]"#, Kind::Malformed, "expected an object, found an array"),

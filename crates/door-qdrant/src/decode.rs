@@ -4,6 +4,7 @@
 
 use crate::wire::room::Room;
 use ramekin_base::Result;
+use ramekin_fields::Filter;
 use ramekin_vectors::{AliasAction, CollectionConfig, Write};
 
 pub use crate::collection_body::Change;
@@ -50,18 +51,18 @@ endless! {
     search: Search = crate::search::search;
     /// `POST points/search/batch`
     search_batch: Vec<Search> = crate::search::search_batch;
+    /// `POST points/scroll`
+    scroll: Scroll = crate::selection::scroll;
+    /// `POST points/count`
+    count: Filter = crate::selection::count;
+    /// `POST points/batch`: how many operations it has.
+    operations: usize = count_operations;
     /// `POST /memory/plan`
     plan: Wanted = crate::plan::wanted;
 }
 
-/// `POST points/scroll`
-pub fn scroll(body: &[u8]) -> Result<Scroll> {
-    crate::selection::scroll(body)
-}
-
-/// `POST points/count`
-pub fn count(body: &[u8]) -> Result<()> {
-    crate::selection::count(body)
+fn count_operations(body: &[u8], room: &mut Room) -> Result<usize> {
+    Ok(crate::writes::operations(body, room)?.len())
 }
 
 /// `PUT collections/{name}`

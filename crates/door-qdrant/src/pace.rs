@@ -34,9 +34,12 @@ impl Pace {
         Self { slots: [const { AtomicU8::new(0) }; SLOTS] }
     }
 
-    /// The slot of searches like this one.
-    pub fn slot(&self, collection: &str, search: &Search) -> &AtomicU8 {
+    /// The slot of searches like this one. One with a filter has none: what it takes depends on the filter.
+    pub fn slot(&self, collection: &str, search: &Search) -> Option<&AtomicU8> {
         let query = &search.query;
+        if !query.filter.is_empty() {
+            return None;
+        }
         let mut hasher = DefaultHasher::new();
         collection.hash(&mut hasher);
         query.using.hash(&mut hasher);
@@ -45,17 +48,18 @@ impl Pace {
         std::mem::discriminant(&query.parts.vectors).hash(&mut hasher);
         (query.exact, query.rescore, query.ef, query.candidates, (query.limit + query.offset).ilog2())
             .hash(&mut hasher);
-        &self.slots[hasher.finish() as usize % SLOTS]
+        self.slots.get(hasher.finish() as usize % SLOTS)
     }
 }
 
 /// True if the searches of this slot were quick of late.
-pub fn is_trusted(slot: &AtomicU8) -> bool {
-    slot.load(Ordering::Relaxed) >= TRUSTED
+pub fn is_trusted(slot: Option<&AtomicU8>) -> bool {
+    slot.is_some_and(|slot| slot.load(Ordering::Relaxed) >= TRUSTED)
 }
 
 /// Tells what a search of this slot was like.
-pub fn saw(slot: &AtomicU8, profile: &Profile, took: Duration) {
+pub fn saw(slot: Option<&AtomicU8>, profile: &Profile, took: Duration) {
+    let Some(slot) = slot else { return };
     let quick = profile.reads == 0 && took < QUICK;
     // Lost updates between threads do not matter: it is a guess.
     let count = if quick { slot.load(Ordering::Relaxed).saturating_add(1) } else { 0 };
@@ -68,19 +72,20 @@ mod tests {
 
     #[test]
     fn trust_is_earned_slowly_and_lost_at_once() {
-        let slot = AtomicU8::new(0);
+        let quick = AtomicU8::new(0);
+        let slot = Some(&quick);
         for _ in 0..TRUSTED {
-            assert!(!is_trusted(&slot));
-            saw(&slot, &Profile::default(), Duration::from_micros(50));
+            assert!(!is_trusted(slot));
+            saw(slot, &Profile::default(), Duration::from_micros(50));
         }
-        assert!(is_trusted(&slot));
-        saw(&slot, &Profile { reads: 1, ..Profile::default() }, Duration::from_micros(50));
-        assert!(!is_trusted(&slot));
+        assert!(is_trusted(slot));
+        saw(slot, &Profile { reads: 1, ..Profile::default() }, Duration::from_micros(50));
+        assert!(!is_trusted(slot));
         for _ in 0..1000 {
-            saw(&slot, &Profile::default(), Duration::from_micros(50));
+            saw(slot, &Profile::default(), Duration::from_micros(50));
         }
-        assert!(is_trusted(&slot));
-        saw(&slot, &Profile::default(), Duration::from_millis(5));
-        assert!(!is_trusted(&slot));
+        assert!(is_trusted(slot));
+        saw(slot, &Profile::default(), Duration::from_millis(5));
+        assert!(!is_trusted(slot));
     }
 }

@@ -34,10 +34,10 @@ pub async fn retrieve(mut call: Call) -> Outcome<Answer> {
 
 /// `POST points/scroll`
 pub async fn scroll(mut call: Call) -> Outcome<Answer> {
-    let (Scroll { from, limit, parts }, _cover) = call.decode(|body, _| selection::scroll(body)).await?;
+    let (Scroll { from, limit, filter, parts }, _cover) = call.decode(selection::scroll).await?;
     let name = call.name().to_owned();
     let read = call.door.read(call.options.until, call.started, move |store, text| {
-        let page = store.scroll(&name, from, limit, &parts)?;
+        let page = store.scroll(&name, from, limit, &filter, &parts)?;
         text.push(r#"{"points":"#)?;
         text.list(&page.value.records, Text::record)?;
         text.push(r#","next_page_offset":"#)?;
@@ -52,9 +52,9 @@ pub async fn scroll(mut call: Call) -> Outcome<Answer> {
 
 /// `POST points/count`
 pub async fn count(mut call: Call) -> Outcome<Answer> {
-    let ((), _cover) = call.decode(|body, _| selection::count(body)).await?;
-    // The store knows it without reading anything, but it may have to wait for a change that is being applied.
+    let (filter, _cover) = call.decode(selection::count).await?;
     let name = call.name().to_owned();
-    let count = call.door.run(Lane::Reads, call.options.until, move |door| door.host.store.count(&name)).await?;
+    let count =
+        call.door.run(Lane::Reads, call.options.until, move |door| door.host.store.count(&name, &filter)).await?;
     Answer::result(&json!({ "count": count }), call.took())
 }

@@ -77,7 +77,7 @@ pub const ROUTES: &[Route] = routes! {
     PUT "/collections/{collection_name}/points/payload" Write writes::overwrite_payload;
     POST "/collections/{collection_name}/points/payload/delete" Write writes::delete_payload;
     POST "/collections/{collection_name}/points/payload/clear" Write writes::clear_payload;
-    POST "/collections/{collection_name}/points/batch" Write unbuilt;
+    POST "/collections/{collection_name}/points/batch" Write writes::several;
     POST "/collections/{collection_name}/points/scroll" Read points::scroll;
     POST "/collections/{collection_name}/points/count" Read points::count;
     POST "/collections/{collection_name}/facet" Read unbuilt;

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::selection::{in_reach, limit};
-use crate::wire::filter::{read_none, read_unbuilt};
+use crate::wire::filter::{self, read_unbuilt};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::vector::{checked_name, floats};
@@ -102,7 +102,7 @@ fn read(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Search> {
             search.query.using = name(reader)?;
             Ok(())
         }
-        _ => shared(reader, key, &mut search),
+        _ => shared(reader, key, room, &mut search),
     })?;
     check(search)
 }
@@ -131,7 +131,7 @@ fn read_older(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Search> {
                 has_limit = true;
                 search.query.limit = limit(reader, LIMIT)?;
             }
-            _ => shared(reader, key, &mut search)?,
+            _ => shared(reader, key, room, &mut search)?,
         }
         Ok(())
     })?;
@@ -144,7 +144,7 @@ fn read_older(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Search> {
 }
 
 /// Fields that both forms of a search have.
-fn shared(reader: &mut Reader<'_>, key: &str, search: &mut Search) -> Decoded<()> {
+fn shared(reader: &mut Reader<'_>, key: &str, room: &mut Room, search: &mut Search) -> Decoded<()> {
     let query = &mut search.query;
     match key {
         "limit" => query.limit = limit(reader, LIMIT)?,
@@ -155,7 +155,7 @@ fn shared(reader: &mut Reader<'_>, key: &str, search: &mut Search) -> Decoded<()
         "with_vector" | "with_vectors" => query.parts.vectors = parts::vector(reader)?,
         "params" if reader.null()? => {}
         "params" => search.oversampling = params(reader, query)?,
-        "filter" => read_none(reader)?,
+        "filter" => query.filter = filter::read(reader, room)?,
         "shard_key" => read_unbuilt(reader)?,
         "profile" => search.profile = reader.value::<Option<bool>>()?.unwrap_or(false),
         _ => reader.skip()?,
@@ -245,7 +245,7 @@ fn params(reader: &mut Reader<'_>, query: &mut Query) -> Decoded<f64> {
                 Ok(())
             })?,
             "acorn" if reader.null()? => {}
-            // It steers searches with a filter, and a filter is refused.
+            // It steers how a graph is searched with a filter; there is none.
             "acorn" => reader.object(|reader, key| match key {
                 "enable" => reader.value::<Option<bool>>().map(|_| ()),
                 _ => reader.skip(),
@@ -263,6 +263,7 @@ fn params(reader: &mut Reader<'_>, query: &mut Query) -> Decoded<f64> {
 mod tests {
     use super::*;
     use ramekin_base::PointId;
+    use ramekin_fields::{Filter, Path};
     use ramekin_vectors::{Parts, VectorParts};
 
     fn decoded(body: &str) -> Search {
@@ -289,6 +290,7 @@ mod tests {
         let query = Query {
             target: Target::Vector(vec![1.0]),
             using: "a".into(),
+            filter: Filter::default(),
             limit: 3,
             offset: 2,
             score_threshold: Some(0.5),
@@ -298,7 +300,7 @@ mod tests {
             candidates: 0,
             max_reads: None,
             indexed_only: true,
-            parts: Parts { payload: PayloadParts::Exclude(vec!["x".into()]), vectors: VectorParts::All },
+            parts: Parts { payload: PayloadParts::Exclude(vec![Path::of_key("x")]), vectors: VectorParts::All },
         };
         assert_eq!(search, Search { query, profile: true, oversampling: 1.0 });
         let wish = decoded(r#"{"params":{"quantization":{"oversampling":2.5}},"limit":20}"#);
@@ -333,7 +335,11 @@ mod tests {
             (r#"{"query":{}}"#, Kind::Malformed, "query: expected a vector"),
             (r#"{"query":true}"#, Kind::Malformed, "query: expected a vector"),
             (r#"{"query":"x"}"#, Kind::Malformed, "query: value x is not a valid point ID"),
-            (r#"{"filter":{"must":[{"key":"a","match":{"value":1}}]}}"#, Kind::Unsupported, "filter.must[0]"),
+            (
+                r#"{"filter":{"must":[{"key":"a","match":{"value":1.5}}]}}"#,
+                Kind::Malformed,
+                "filter.must[0].match.value",
+            ),
             (r#"{"filter":{"most":[]}}"#, Kind::Malformed, "filter.most: unknown field"),
             (r#"{"with_payload":{"include":["a"],"exclude":["b"]}}"#, Kind::Malformed, "with_payload"),
             (r#"{"with_vector":3}"#, Kind::Malformed, "with_vector: expected a boolean"),

@@ -1,31 +1,32 @@
-//! Bodies that select points by their ids: read, delete, change payload, delete vectors.
+//! Bodies that select points: read, delete, change payload, delete vectors.
 //!
 //! ```text
-//!   {"points":[1,2]}                          delete, clear payload
-//!   {"points":[1,2],"payload":{..}}           set, overwrite payload
-//!   {"points":[1,2],"keys":["a"]}             delete payload keys
-//!   {"points":[1,2],"vector":["name"]}        delete vectors
+//!   {"points":[1,2]}  or  {"filter":{..}}     delete, clear payload
+//!   ... "payload":{..}, "key":"a.b"           set, overwrite payload
+//!   ... "keys":["a"]                          delete payload keys
+//!   ... "vector":["name"]                     delete vectors
 //!   {"ids":[1,2],"with_payload":..}           retrieve
 //! ```
 //!
-//! A filter in the place of ids would select every point it matches, so even an empty one is refused here.
+//! Where ids are given a filter beside them is not looked at.
 
-use crate::wire::filter::{read_none, read_unbuilt};
+use crate::wire::filter::{self, read_path, read_unbuilt};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::vector::checked_name;
 use crate::wire::{id, parts};
 use ramekin_base::{Kind, PointId, Result, limits};
-use ramekin_vectors::{Parts, PayloadChange, PayloadParts, Write};
+use ramekin_fields::{Filter, Path};
+use ramekin_vectors::{Parts, PayloadChange, PayloadParts, Selection, Write};
 
-/// Reads an object with `points`, and hands every other field to `field`.
+/// Reads an object with `points` or a `filter`, and hands every other field to `field`.
 fn select(
     body: &[u8],
     room: &mut Room,
     mut field: impl FnMut(&mut Reader<'_>, &str, &mut Room) -> Decoded<()>,
-) -> Decoded<Vec<PointId>> {
+) -> Decoded<Selection> {
     let mut reader = Reader::new(body)?;
-    let mut ids = None;
+    let (mut ids, mut filter) = (None, None);
     reader.object(|reader, key| match key {
         "points" if reader.null()? => Ok(()),
         "points" => {
@@ -33,12 +34,16 @@ fn select(
             Ok(())
         }
         "filter" if reader.null()? => Ok(()),
-        "filter" => Err(Flaw::unbuilt("a selection by filter")),
+        "filter" => {
+            filter = Some(filter::read(reader, room)?);
+            Ok(())
+        }
         "shard_key" => read_unbuilt(reader),
         _ => field(reader, key, room),
     })?;
     reader.finish()?;
-    ids.ok_or_else(|| Flaw::malformed("missing field `points`: a list of point ids (`filter` is not built yet)"))
+    let selection = ids.map(Selection::Ids).or(filter.map(Selection::Filter));
+    selection.ok_or_else(|| Flaw::malformed("missing field `points` (a list of point ids) or `filter`"))
 }
 
 fn skip_field(reader: &mut Reader<'_>, _: &str, _: &mut Room) -> Decoded<()> {
@@ -52,13 +57,17 @@ pub fn delete(body: &[u8], room: &mut Room) -> Result<Write> {
 
 /// Decodes the body of `POST points/payload/clear`.
 pub fn clear_payload(body: &[u8], room: &mut Room) -> Result<Write> {
-    Ok(Write::Payload { ids: select(body, room, skip_field)?, change: PayloadChange::Clear })
+    Ok(Write::Payload { points: select(body, room, skip_field)?, change: PayloadChange::Clear })
 }
 
-/// Reads `payload` beside a selection.
-fn with_payload(body: &[u8], room: &mut Room, change: fn(Box<str>) -> PayloadChange) -> Decoded<Write> {
-    let mut payload: Option<Box<str>> = None;
-    let ids = select(body, room, |reader, key, room| match key {
+/// Reads `payload` beside a selection, and the path of the object that it is for.
+fn with_payload(
+    body: &[u8],
+    room: &mut Room,
+    change: impl FnOnce(Box<str>, Option<Path>) -> PayloadChange,
+) -> Decoded<Write> {
+    let (mut payload, mut path): (Option<Box<str>>, _) = (None, None);
+    let points = select(body, room, |reader, key, room| match key {
         "payload" => {
             let text = reader.raw_object()?;
             if text.len() > limits::PAYLOAD_MAX {
@@ -69,65 +78,61 @@ fn with_payload(body: &[u8], room: &mut Room, change: fn(Box<str>) -> PayloadCha
             Ok(())
         }
         "key" if reader.null()? => Ok(()),
-        "key" => Err(Flaw::unbuilt("setting the payload below a key")),
+        "key" => {
+            path = Some(read_path(reader)?);
+            Ok(())
+        }
         _ => reader.skip(),
     })?;
     let payload = payload.ok_or_else(|| Flaw::malformed("missing field `payload`"))?;
-    Ok(Write::Payload { ids, change: change(payload) })
+    Ok(Write::Payload { points, change: change(payload, path) })
 }
 
 /// Decodes the body of `POST points/payload`.
 pub fn set_payload(body: &[u8], room: &mut Room) -> Result<Write> {
-    Ok(with_payload(body, room, PayloadChange::Merge)?)
+    Ok(with_payload(body, room, |keys, path| PayloadChange::Merge { keys, path })?)
 }
 
 /// Decodes the body of `PUT points/payload`.
 pub fn overwrite_payload(body: &[u8], room: &mut Room) -> Result<Write> {
-    Ok(with_payload(body, room, PayloadChange::Overwrite)?)
+    // The whole payload is replaced, whatever the path.
+    Ok(with_payload(body, room, |payload, _| PayloadChange::Overwrite(payload))?)
 }
 
-/// Reads a list of names or keys, each checked.
-fn names(reader: &mut Reader<'_>, room: &mut Room, check: fn(&str) -> Decoded<&str>) -> Decoded<Vec<String>> {
-    let mut names = Vec::new();
+/// Reads a list of names or paths, each by `read`.
+fn several<T>(reader: &mut Reader<'_>, room: &mut Room, read: fn(&mut Reader<'_>) -> Decoded<T>) -> Decoded<Vec<T>> {
+    let mut list = Vec::new();
     reader.array(|reader, _| {
-        let name = reader.string()?;
-        room.extend(&mut names, 1)?;
-        room.take(name.len() as u64)?;
-        names.push(check(&name)?.to_owned());
+        let from = reader.at();
+        room.extend(&mut list, 1)?;
+        list.push(read(reader)?);
+        // What an element owns is not longer than its text, but for the steps of a path.
+        room.take((reader.at() - from) as u64 * 12)?;
         Ok(())
     })?;
-    Ok(names)
-}
-
-/// A payload key at the top level: plain, or in quotes. A path into an object is not built yet.
-fn top_level_key(key: &str) -> Decoded<&str> {
-    match key.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
-        Some(quoted) if !quoted.contains('"') => Ok(quoted),
-        None if !key.contains(['.', '[', '"']) => Ok(key),
-        _ => Err(Flaw::unbuilt(format!("deleting a payload key inside another one ({key})"))),
-    }
+    Ok(list)
 }
 
 /// Decodes the body of `POST points/payload/delete`.
 pub fn delete_payload(body: &[u8], room: &mut Room) -> Result<Write> {
     let mut keys = None;
-    let ids = select(body, room, |reader, key, room| match key {
+    let points = select(body, room, |reader, key, room| match key {
         "keys" => {
-            keys = Some(names(reader, room, top_level_key)?);
+            keys = Some(several(reader, room, read_path)?);
             Ok(())
         }
         _ => reader.skip(),
     })?;
     let keys = keys.ok_or_else(|| Flaw::malformed("missing field `keys`"))?;
-    Ok(Write::Payload { ids, change: PayloadChange::DeleteKeys(keys) })
+    Ok(Write::Payload { points, change: PayloadChange::DeleteKeys(keys) })
 }
 
 /// Decodes the body of `POST points/vectors/delete`.
 pub fn delete_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
     let mut found = None;
-    let ids = select(body, room, |reader, key, room| match key {
+    let points = select(body, room, |reader, key, room| match key {
         "vector" => {
-            found = Some(names(reader, room, checked_name)?);
+            found = Some(several(reader, room, |reader| Ok(checked_name(&reader.string()?)?.to_owned()))?);
             Ok(())
         }
         _ => reader.skip(),
@@ -137,7 +142,7 @@ pub fn delete_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
         Some(names) if names.is_empty() => {
             Err(Flaw::invalid("value [] invalid, must have at least 1 element").in_field("vector").into())
         }
-        Some(names) => Ok(Write::DeleteVectors { ids, names }),
+        Some(names) => Ok(Write::DeleteVectors { points, names }),
     }
 }
 
@@ -179,14 +184,15 @@ pub fn retrieve(body: &[u8], room: &mut Room) -> Result<Retrieve> {
 pub struct Scroll {
     pub from: Option<PointId>,
     pub limit: usize,
+    pub filter: Filter,
     pub parts: Parts,
 }
 
 /// Decodes the body of `POST points/scroll`.
-pub fn scroll(body: &[u8]) -> Result<Scroll> {
+pub fn scroll(body: &[u8], room: &mut Room) -> Result<Scroll> {
     let mut reader = Reader::new(body)?;
     let parts = Parts { payload: PayloadParts::All, ..Parts::default() };
-    let mut scroll = Scroll { from: None, limit: 10, parts };
+    let mut scroll = Scroll { from: None, limit: 10, filter: Filter::default(), parts };
     reader.object(|reader, key| {
         match key {
             "offset" if reader.null()? => scroll.from = None,
@@ -194,7 +200,7 @@ pub fn scroll(body: &[u8]) -> Result<Scroll> {
             "limit" => scroll.limit = limit(reader, 10)?,
             "with_payload" => scroll.parts.payload = parts::payload(reader, PayloadParts::All)?,
             "with_vector" | "with_vectors" => scroll.parts.vectors = parts::vector(reader)?,
-            "filter" => read_none(reader)?,
+            "filter" => scroll.filter = filter::read(reader, room)?,
             "order_by" | "shard_key" => read_unbuilt(reader)?,
             _ => reader.skip()?,
         }
@@ -204,16 +210,21 @@ pub fn scroll(body: &[u8]) -> Result<Scroll> {
     Ok(scroll)
 }
 
-/// Decodes the body of `POST points/count`; it says nothing that changes the answer.
-pub fn count(body: &[u8]) -> Result<()> {
+/// Decodes the body of `POST points/count`: which points. Every count is exact.
+pub fn count(body: &[u8], room: &mut Room) -> Result<Filter> {
     let mut reader = Reader::new(body)?;
-    reader.object(|reader, key| match key {
-        "exact" => reader.value::<Option<bool>>().map(|_| ()),
-        "filter" => read_none(reader),
-        "shard_key" => read_unbuilt(reader),
-        _ => reader.skip(),
+    let mut filter = Filter::default();
+    reader.object(|reader, key| {
+        match key {
+            "exact" => _ = reader.value::<Option<bool>>()?,
+            "filter" => filter = filter::read(reader, room)?,
+            "shard_key" => read_unbuilt(reader)?,
+            _ => reader.skip()?,
+        }
+        Ok(())
     })?;
-    Ok(reader.finish()?)
+    reader.finish()?;
+    Ok(filter)
 }
 
 /// Reads a `limit`: at least 1, at most what one request may ask for; `null` is `missing`.
@@ -246,54 +257,61 @@ mod tests {
     #[test]
     fn selections() {
         let mut room = Room::endless();
-        let ids = vec![PointId::Num(1), PointId::Num(2)];
-        assert_eq!(delete(br#"{"points":[1,2]}"#, &mut room).unwrap(), Write::Delete(ids.clone()));
+        let points = Selection::Ids(vec![PointId::Num(1), PointId::Num(2)]);
+        assert_eq!(delete(br#"{"points":[1,2]}"#, &mut room).unwrap(), Write::Delete(points.clone()));
+        let all = Selection::Filter(Filter::default());
+        assert_eq!(delete(br#"{"filter":{}}"#, &mut room).unwrap(), Write::Delete(all));
         assert_eq!(
             set_payload(br#"{"payload":{"a":{"b":1}},"points":[1,2]}"#, &mut room).unwrap(),
-            Write::Payload { ids: ids.clone(), change: PayloadChange::Merge(r#"{"a":{"b":1}}"#.into()) }
+            Write::Payload {
+                points: points.clone(),
+                change: PayloadChange::Merge { keys: r#"{"a":{"b":1}}"#.into(), path: None }
+            }
         );
         assert_eq!(
             delete_payload(br#"{"keys":["a","\"b.c\""],"points":[1,2]}"#, &mut room).unwrap(),
-            Write::Payload { ids: ids.clone(), change: PayloadChange::DeleteKeys(vec!["a".into(), "b.c".into()]) }
+            Write::Payload {
+                points: points.clone(),
+                change: PayloadChange::DeleteKeys(vec![Path::of_key("a"), Path::of_key("b.c")])
+            }
         );
         assert_eq!(
             delete_vectors(br#"{"vector":[""],"points":[1,2]}"#, &mut room).unwrap(),
-            Write::DeleteVectors { ids, names: vec![String::new()] }
+            Write::DeleteVectors { points, names: vec![String::new()] }
         );
     }
 
     #[test]
     fn refusals_name_the_field() {
         let mut room = Room::endless();
-        for filter in ["{}", r#"{"must":[]}"#, r#"{"must":[{"has_id":[1]}]}"#] {
-            let body = format!(r#"{{"filter":{filter}}}"#);
-            let (kind, text) = refusal(delete(body.as_bytes(), &mut room));
-            assert_eq!((kind, text.as_str()), (Kind::Unsupported, "filter: a selection by filter is not built yet"));
-        }
+        let (kind, text) = refusal(delete(br#"{"filter":{"musst":[]}}"#, &mut room));
+        assert!(kind == Kind::Malformed && text.contains("filter.musst"), "{text}");
         let (kind, text) = refusal(delete(b"{}", &mut room));
         assert!(kind == Kind::Malformed && text.contains("points"), "{text}");
-        let (kind, text) = refusal(delete_payload(br#"{"points":[],"keys":["a.b"]}"#, &mut room));
-        assert!(kind == Kind::Unsupported && text.contains("keys[0]"), "{text}");
-        let (kind, text) = refusal(set_payload(br#"{"points":[],"payload":{},"key":"a"}"#, &mut room));
-        assert!(kind == Kind::Unsupported && text.starts_with("key:"), "{text}");
+        let (kind, text) = refusal(delete_payload(br#"{"points":[],"keys":["a b"]}"#, &mut room));
+        assert!(kind == Kind::Malformed && text.contains("keys[0]"), "{text}");
+        let (kind, text) = refusal(set_payload(br#"{"points":[],"payload":{},"key":"a["}"#, &mut room));
+        assert!(kind == Kind::Malformed && text.contains("key: Invalid json path"), "{text}");
         let (kind, text) = refusal(delete_vectors(br#"{"points":[1],"vector":[]}"#, &mut room));
         assert!(kind == Kind::Invalid && text.contains("vector"), "{text}");
-        let (kind, text) = refusal(scroll(br#"{"limit":0}"#));
+        let (kind, text) = refusal(scroll(br#"{"limit":0}"#, &mut room));
         assert!(kind == Kind::Invalid && text.contains("limit: value 0 invalid"), "{text}");
-        let (kind, text) = refusal(scroll(br#"{"limit":"x"}"#));
+        let (kind, text) = refusal(scroll(br#"{"limit":"x"}"#, &mut room));
         assert!(kind == Kind::Malformed && text.contains("limit: invalid type: string"), "{text}");
-        let (kind, text) = refusal(scroll(br#"{"order_by":"a"}"#));
+        let (kind, text) = refusal(scroll(br#"{"order_by":"a"}"#, &mut room));
         assert!(kind == Kind::Unsupported && text.contains("order_by"), "{text}");
     }
 
     #[test]
     fn a_scroll_has_qdrants_defaults() {
-        let expected =
-            Scroll { from: None, limit: 10, parts: Parts { payload: PayloadParts::All, ..Parts::default() } };
-        assert_eq!(scroll(b"{}").unwrap(), expected);
-        let asked = scroll(br#"{"offset":5,"limit":3,"with_payload":false,"with_vector":["a"],"filter":{}}"#).unwrap();
+        let mut room = Room::endless();
+        let parts = Parts { payload: PayloadParts::All, ..Parts::default() };
+        let expected = Scroll { from: None, limit: 10, filter: Filter::default(), parts };
+        assert_eq!(scroll(b"{}", &mut room).unwrap(), expected);
+        let body = br#"{"offset":5,"limit":3,"with_payload":false,"with_vector":["a"],"filter":{}}"#;
+        let asked = scroll(body, &mut room).unwrap();
         let parts =
             Parts { payload: PayloadParts::None, vectors: ramekin_vectors::VectorParts::Names(vec!["a".into()]) };
-        assert_eq!(asked, Scroll { from: Some(PointId::Num(5)), limit: 3, parts });
+        assert_eq!(asked, Scroll { from: Some(PointId::Num(5)), limit: 3, filter: Filter::default(), parts });
     }
 }

@@ -5,6 +5,7 @@ use crate::call::Call;
 use crate::door::Shared;
 use crate::errors::Outcome;
 use ramekin_base::{Error, Lane, Result};
+use ramekin_fields::Filter;
 use ramekin_memory::Ledger;
 use serde_json::{Map, json};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -123,8 +124,9 @@ fn write_metrics(door: &Shared, text: &mut Text) -> Result<()> {
     let names = door.host.store.collections();
     metric(text, ("collections_total", "gauge", "number of collections"), one(names.len().to_string()))?;
     // A collection may go while this is written.
-    let points =
-        names.iter().filter_map(|name| Some((label("id", name), door.host.store.count(name).ok()?.to_string())));
+    let points = names.iter().filter_map(|name| {
+        Some((label("id", name), door.host.store.count(name, &Filter::default()).ok()?.to_string()))
+    });
     metric(text, ("collection_points", "gauge", "points of a collection"), points)?;
 
     let route = |(route, status, requests, micros): (usize, u16, u64, u64)| {

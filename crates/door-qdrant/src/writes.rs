@@ -4,6 +4,9 @@
 //!   body ─► decode ─► store.write(.., done) ─► body freed ─► wait for done ─► operation_id, status
 //!             └── busy: decode again later, the body is still there ──┘
 //! ```
+//!
+//! The operations of a batch are all checked before the first is done; then each is decoded when its turn comes, so that
+//! no more than one is in memory beside the body.
 
 use crate::admission::{Booking, Ticket};
 use crate::answer::Answer;
@@ -11,27 +14,36 @@ use crate::call::{Call, Whole};
 use crate::door::{Shared, outcome};
 use crate::errors::Outcome;
 use crate::limits::{BODY_FREE, DECODE_HERE_MAX};
+use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::{batch, selection};
 use parking_lot::Mutex;
+use ramekin_base::limits::OPERATIONS_PER_BATCH_MAX;
 use ramekin_base::{Error, Kind, Lane, Result};
 use ramekin_memory::Reservation;
 use ramekin_vectors::{Wait, Write, Written};
-use serde_json::json;
+use serde_json::{Value, json};
+use std::ops::Range;
 use std::sync::Arc;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
-type Decode = fn(&[u8], &mut Room) -> Result<Write>;
+pub type Decode = fn(&[u8], &mut Room) -> Result<Write>;
+
+/// A body, and what covers it.
+struct Body {
+    bytes: Vec<u8>,
+    _text: Option<Booking>,
+}
 
 /// A write on its way to the store.
 struct Pending {
     collection: String,
     wait: Wait,
     decode: Decode,
-    body: Vec<u8>,
-    /// Covers the body.
-    _text: Option<Booking>,
+    body: Arc<Body>,
+    /// Where the write stands in the body.
+    range: Range<usize>,
     /// Covers what the body decodes to; goes to the store.
     decoded: Mutex<Option<Reservation>>,
     /// The part of the pool for it; held until the store is done.
@@ -43,12 +55,12 @@ impl Pending {
     fn submit(&self, door: &Shared) -> Result<oneshot::Receiver<Result<Written>>> {
         let account = door.admission.account();
         let booked = match self.decoded.lock().take() {
-            None if self.body.len() > BODY_FREE => Some(account.try_reserve(self.body.len() as u64)?),
+            None if self.range.len() > BODY_FREE => Some(account.try_reserve(self.range.len() as u64)?),
             booked => booked,
         };
-        let granted = self.body.len().max(BODY_FREE) as u64;
+        let granted = self.range.len().max(BODY_FREE) as u64;
         let mut room = Room::new(granted, account.clone(), booked);
-        let write = (self.decode)(&self.body, &mut room)?;
+        let write = (self.decode)(&self.body.bytes[self.range.clone()], &mut room)?;
         let memory = room.into_booked().into_iter().collect();
         let (sender, receiver) = oneshot::channel();
         let permit = self.permit.clone();
@@ -62,7 +74,7 @@ impl Pending {
     }
 
     async fn submitted(self, door: &Arc<Shared>, until: Instant) -> Result<oneshot::Receiver<Result<Written>>> {
-        if self.body.len() > DECODE_HERE_MAX {
+        if self.range.len() > DECODE_HERE_MAX {
             return door.run(Lane::Writes, until, move |door| self.submit(door)).await;
         }
         for round in 0.. {
@@ -75,25 +87,115 @@ impl Pending {
     }
 }
 
-async fn write(mut call: Call, decode: Decode) -> Outcome<Answer> {
-    let Whole { bytes, ticket: Ticket { text, decoded, .. } } = call.whole().await?;
-    let (decoded, permit) = decoded.map(|Booking { memory, permit }| (memory, Arc::new(permit))).unzip();
-    let pending = Pending {
-        collection: call.name().to_owned(),
-        wait: call.options.wait,
-        decode,
-        body: bytes,
-        _text: text,
-        decoded: Mutex::new(decoded),
-        permit,
-    };
-    let receiver = pending.submitted(&call.door, call.options.until).await?;
-    let written = outcome(receiver, Lane::Writes, call.options.until).await?;
-    let status = match call.options.wait {
+/// Does a write and says what became of it.
+async fn done(pending: Pending, door: &Arc<Shared>, until: Instant) -> Outcome<Value> {
+    let wait = pending.wait;
+    let receiver = pending.submitted(door, until).await?;
+    let written = outcome(receiver, Lane::Writes, until).await?;
+    let status = match wait {
         Wait::Visible => "completed",
         Wait::Durable => "acknowledged",
     };
-    Answer::result(&json!({ "operation_id": written.operation, "status": status }), call.took())
+    Ok(json!({ "operation_id": written.operation, "status": status }))
+}
+
+async fn write(mut call: Call, decode: Decode) -> Outcome<Answer> {
+    let Whole { bytes, ticket: Ticket { text, decoded, .. } } = call.whole().await?;
+    let (decoded, permit) = decoded.map(|Booking { memory, permit }| (memory, Arc::new(permit))).unzip();
+    let range = 0..bytes.len();
+    let body = Arc::new(Body { bytes, _text: text });
+    let (collection, wait) = (call.name().to_owned(), call.options.wait);
+    let pending = Pending { collection, wait, decode, body, range, decoded: Mutex::new(decoded), permit };
+    Answer::result(&done(pending, &call.door, call.options.until).await?, call.took())
+}
+
+/// The operations of a batch, by name.
+const OPERATIONS: [(&str, Decode); 8] = [
+    ("upsert", batch::upsert),
+    ("delete", selection::delete),
+    ("set_payload", selection::set_payload),
+    ("overwrite_payload", selection::overwrite_payload),
+    ("delete_payload", selection::delete_payload),
+    ("clear_payload", selection::clear_payload),
+    ("update_vectors", batch::update_vectors),
+    ("delete_vectors", selection::delete_vectors),
+];
+
+/// Which operations a batch has, and where each stands in the body; each is decoded, to see that it can be.
+pub fn operations(body: &[u8], room: &mut Room) -> Result<Vec<(Decode, Range<usize>)>> {
+    Ok(read_operations(body, room)?)
+}
+
+fn read_operations(body: &[u8], room: &mut Room) -> Decoded<Vec<(Decode, Range<usize>)>> {
+    let mut reader = Reader::new(body)?;
+    let mut list = None;
+    reader.object(|reader, key| match key {
+        "operations" => {
+            let mut operations = Vec::new();
+            reader.array(|reader, index| {
+                if index >= OPERATIONS_PER_BATCH_MAX {
+                    let most = OPERATIONS_PER_BATCH_MAX;
+                    return Err(Flaw::new(Kind::TooLarge, format!("a batch may hold at most {most} operations")));
+                }
+                room.extend(&mut operations, 1)?;
+                operations.push(operation(reader, body, room)?);
+                Ok(())
+            })?;
+            list = Some(operations);
+            Ok(())
+        }
+        _ => reader.skip(),
+    })?;
+    reader.finish()?;
+    list.ok_or_else(|| Flaw::malformed("missing field `operations`"))
+}
+
+fn operation(reader: &mut Reader<'_>, body: &[u8], room: &mut Room) -> Decoded<(Decode, Range<usize>)> {
+    let mut found = None;
+    reader.object(|reader, key| {
+        let Some((_, decode)) = OPERATIONS.iter().find(|(name, _)| *name == key) else {
+            let names = OPERATIONS.map(|(name, _)| format!("`{name}`")).join(", ");
+            return Err(Flaw::malformed(format!("unknown variant, expected one of {names}")));
+        };
+        if found.is_some() {
+            return Err(Flaw::malformed("an operation does one thing; use several operations"));
+        }
+        let text = reader.raw_object()?;
+        let range = reader.at() - text.len()..reader.at();
+        let before = room.used();
+        decode(&body[range.clone()], room)?;
+        room.give(room.used() - before);
+        found = Some((*decode, range));
+        Ok(())
+    })?;
+    found.ok_or_else(|| Flaw::malformed("an operation without a name"))
+}
+
+/// `POST points/batch`
+pub async fn several(mut call: Call) -> Outcome<Answer> {
+    let Whole { bytes, ticket: Ticket { text, .. } } = call.whole().await?;
+    let body = Arc::new(Body { bytes, _text: text });
+    let look = |door: &Shared, body: &Body| {
+        let granted = body.bytes.len().max(BODY_FREE) as u64;
+        let mut room = Room::new(granted, door.admission.account().clone(), None);
+        let operations = operations(&body.bytes, &mut room)?;
+        Ok((operations, room.into_booked()))
+    };
+    let (operations, _booked) = match body.bytes.len() > DECODE_HERE_MAX {
+        true => {
+            let body = body.clone();
+            call.door.run(Lane::Writes, call.options.until, move |door| look(door, &body)).await?
+        }
+        false => look(&call.door, &body)?,
+    };
+    let mut results = Vec::with_capacity(operations.len());
+    for (decode, range) in operations {
+        let (collection, wait) = (call.name().to_owned(), call.options.wait);
+        let (body, decoded) = (body.clone(), Mutex::new(None));
+        let pending = Pending { collection, wait, decode, body, range, decoded, permit: None };
+        results.push(done(pending, &call.door, call.options.until).await?);
+    }
+    Answer::result(&json!(results), call.took())
 }
 
 pub async fn upsert(call: Call) -> Outcome<Answer> {

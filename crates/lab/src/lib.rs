@@ -5,6 +5,8 @@
 //!   slow_disk   a folder again, each read a fixed time late: a FUSE file system
 //!   minram      a server, ours or another, at falling memory limits: requests/s, recall, latency, reads, peak
 //!
+//!   fields      whether a point has a value of a field, in three layouts
+//!
 //!   plan        what collections to be will take, and how fast they will be: formulas, and a trial of a sample
 //!
 //!   dataset     vectors · synthetic · exact            what is searched and what is right
@@ -19,6 +21,7 @@ mod cgroup;
 pub mod dataset;
 mod disk_rate;
 mod exact;
+pub mod fields;
 mod files;
 mod http;
 mod index;

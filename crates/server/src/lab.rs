@@ -3,6 +3,7 @@
 //! ```text
 //!   lab minram      what a server does at falling memory limits
 //!   lab io          one search through each disk engine
+//!   lab fields      whether a point has a value, in three layouts
 //!   lab slow-disk   a folder again, slower
 //! ```
 
@@ -10,6 +11,7 @@ use crate::exit::{Exit, Failure};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use ramekin_base::{Error, Kind, Result, Size};
 use ramekin_lab::dataset::{Asked, metric_of};
+use ramekin_lab::fields::{self, fields};
 use ramekin_lab::io::{self, io};
 use ramekin_lab::minram::{Find, Options, PageCache, Printed, Search, minram, range};
 use ramekin_lab::server::{Recipe, own_program};
@@ -132,6 +134,19 @@ through each I/O engine: seconds, IOPS, CPU seconds, as median (least to most) o
 and on a slow one that delays the page faults of a mapping just as it does reads: a FUSE file system over the same file,
 if /dev/fuse can be used; else it says why not.";
 
+const FIELDS: &[Flag] = &[
+    ("points", "N", "40000000", "Points of the field; up to 50 bytes each are needed"),
+    ("checks", "N", "100000", "Points that are checked in a round"),
+    ("distinct", "LIST", "3,1000", "Different values that the field has"),
+    ("rounds", "N", "11", "Times that each is measured"),
+    ("out", "DIR", "ramekin-lab", "Where the results go: DIR/fields.md and .json"),
+];
+
+const FIELDS_ABOUT: &str = "\
+Keeps one field of many points in three layouts in turn: a range into a container of values for each point, an enum with
+the value inline, and the bit-sliced column that our indexes use. Asks of points at random, and of blocks of 64 in a row,
+whether they have one of the field's values; reports milliseconds, as median (least to most), and bytes a point.";
+
 const SLOW_DISK_ABOUT: &str = "\
 Shows the files of SOURCE at MOUNTPOINT, read only, each read answered a fixed time after it was asked, many at the same
 time. Ends, and unmounts, on SIGINT, SIGTERM or umount. Needs /dev/fuse and the right to mount.";
@@ -177,6 +192,14 @@ pub fn command() -> Command {
                 .arg(json()),
         )
         .subcommand(
+            Command::new("fields")
+                .about("Compare layouts of a payload field: is a value among those of a point?")
+                .long_about(FIELDS_ABOUT)
+                .args_override_self(true)
+                .args(arguments(FIELDS))
+                .arg(json()),
+        )
+        .subcommand(
             Command::new("slow-disk")
                 .about("Mount a folder again, read only and slower")
                 .long_about(SLOW_DISK_ABOUT)
@@ -208,6 +231,10 @@ pub fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         Some(("io", arguments)) => {
             let options = io_options(arguments).map_err(Failure::usage)?;
             io(&options).map(|printed| (printed, arguments.get_flag("json")))
+        }
+        Some(("fields", arguments)) => {
+            let options = fields_options(arguments).map_err(Failure::usage)?;
+            fields(&options).map(|printed| (printed, arguments.get_flag("json")))
         }
         Some(("slow-disk", arguments)) => {
             let asked = slow_disk(arguments).map_err(Failure::usage)?;
@@ -345,12 +372,25 @@ fn minram_options(arguments: &ArgMatches) -> Result<Options> {
     })
 }
 
+/// A list of whole numbers.
+fn numbers<T: FromStr>(text: &str) -> Result<Vec<T>> {
+    let wrong = |part: &str| Error::invalid(format!("'{part}' is not a whole number; write a list such as 1,4"));
+    text.split(',').map(|part| part.trim().parse().map_err(|_| wrong(part))).collect()
+}
+
+fn fields_options(arguments: &ArgMatches) -> Result<fields::Options> {
+    let read = Read(arguments);
+    Ok(fields::Options {
+        points: read.count("points")?.unwrap_or(40_000_000),
+        checks: read.count("checks")?.unwrap_or(100_000),
+        distinct: read.read("distinct", numbers)?.unwrap_or_default(),
+        rounds: read.count("rounds")?.unwrap_or(11),
+        out: read.path("out").unwrap_or_default(),
+    })
+}
+
 fn io_options(arguments: &ArgMatches) -> Result<io::Options> {
     let read = Read(arguments);
-    let numbers = |text: &str| {
-        let wrong = |part: &str| Error::invalid(format!("'{part}' is not a whole number; write a list such as 1,4"));
-        text.split(',').map(|part| part.trim().parse::<usize>().map_err(|_| wrong(part))).collect()
-    };
     let slow = read.real("slow-ms")?.unwrap_or(1.0);
     Ok(io::Options {
         asked: read.asked()?,

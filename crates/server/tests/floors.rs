@@ -159,6 +159,7 @@ fn floors_are_those_of_the_design() {
         ("pages", 3),
         ("storage", 4),
         ("ann", 5),
+        ("fields", 5),
         ("vectors", 6),
         ("door-qdrant", 7),
         ("node", 7),

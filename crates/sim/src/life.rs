@@ -5,6 +5,7 @@ use crate::plan::Plan;
 use ramekin_base::{Error, Kind, ManualClock, PointId, Result, Rng};
 use ramekin_disk::Disk;
 use ramekin_disk::sim::SimDisk;
+use ramekin_fields::Filter;
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
@@ -77,7 +78,7 @@ impl Life {
         let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
         let (mut points, mut from) = (Points::new(), None);
         loop {
-            let page = self.store.scroll(NAME, from, 64, &parts)?.value;
+            let page = self.store.scroll(NAME, from, 64, &Filter::default(), &parts)?.value;
             points.extend(page.records.into_iter().map(model::of_record));
             from = page.next;
             if from.is_none() {
@@ -96,7 +97,9 @@ impl Life {
                 self.store.turn();
                 Ok(())
             }
-            7 | 8 => self.write(Write::Delete((0..1 + rng.below(5)).map(|_| id(rng, plan)).collect()), model),
+            7 | 8 => {
+                self.write(Write::Delete(Selection::Ids((0..1 + rng.below(5)).map(|_| id(rng, plan)).collect())), model)
+            }
             9 => self.write(change(rng, plan), model),
             10 => {
                 _ = self.store.freeze_for_tests(NAME)?;
@@ -177,7 +180,8 @@ impl Life {
 
     fn scroll(&self, rng: &mut Rng, plan: &Plan, model: &Model) -> Result<(), End> {
         let (from, limit) = (id(rng, plan), 1 + rng.below(20) as usize);
-        let read = || self.store.scroll(NAME, Some(from), limit, &Parts::default()).map(|held| held.value);
+        let read =
+            || self.store.scroll(NAME, Some(from), limit, &Filter::default(), &Parts::default()).map(|held| held.value);
         let Some(page) = self.read(read)? else { return Ok(()) };
         let found: Vec<PointId> = page.records.iter().map(|record| record.id).collect();
         let wanted: Vec<PointId> = model.live.range(from..).map(|(id, _)| *id).take(limit).collect();
@@ -260,10 +264,10 @@ fn payload(rng: &mut Rng, plan: &Plan) -> Write {
     let ids = ids(rng, plan, 30);
     let value = rng.below(1000);
     let change = match rng.below(6) {
-        0..=2 => PayloadChange::Merge(format!("{{\"m{}\":{value}}}", rng.below(3)).into()),
+        0..=2 => PayloadChange::Merge { keys: format!("{{\"m{}\":{value}}}", rng.below(3)).into(), path: None },
         3 => PayloadChange::Overwrite(format!("{{\"o\":{value}}}").into()),
-        4 => PayloadChange::DeleteKeys(vec!["n".to_owned(), "m1".to_owned()]),
+        4 => PayloadChange::DeleteKeys(vec![ramekin_fields::Path::of_key("n"), ramekin_fields::Path::of_key("m1")]),
         _ => PayloadChange::Clear,
     };
-    Write::Payload { ids, change }
+    Write::Payload { points: Selection::Ids(ids), change }
 }

@@ -9,7 +9,8 @@
 //! ```
 
 use ramekin_base::PointId;
-use ramekin_vectors::{Batch, PayloadChange, Record, Write};
+use ramekin_fields::parts;
+use ramekin_vectors::{Batch, PayloadChange, Record, Selection, Write};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -87,16 +88,17 @@ fn apply(points: &mut Points, write: &Write) {
                 points.insert(id, Point { vector, payload });
             }
         }
-        Write::Delete(ids) => ids.iter().for_each(|id| _ = points.remove(id)),
+        Write::Delete(Selection::Ids(ids)) => ids.iter().for_each(|id| _ = points.remove(id)),
         Write::UpdateVectors(batch) => {
             for (id, vector) in vectors(batch) {
                 points.entry(id).and_modify(|point| point.vector = vector);
             }
         }
-        Write::Payload { ids, change } => ids.iter().for_each(|id| {
+        Write::Payload { points: Selection::Ids(ids), change } => ids.iter().for_each(|id| {
             points.entry(*id).and_modify(|point| point.payload = changed(&point.payload, change));
         }),
-        Write::DeleteVectors { .. } => {}
+        // No life does these.
+        Write::Delete(_) | Write::Payload { .. } | Write::DeleteVectors { .. } | Write::Conditional { .. } => {}
     }
 }
 
@@ -105,9 +107,9 @@ fn changed(stored: &str, change: &PayloadChange) -> String {
     let object = |text: &str| serde_json::from_str::<Map<String, Value>>(text).unwrap_or_default();
     let mut payload = object(stored);
     match change {
-        PayloadChange::Merge(new) => payload.extend(object(new)),
+        PayloadChange::Merge { keys: new, .. } => payload.extend(object(new)),
         PayloadChange::Overwrite(new) => payload = object(new),
-        PayloadChange::DeleteKeys(keys) => keys.iter().for_each(|key| _ = payload.remove(key)),
+        PayloadChange::DeleteKeys(keys) => keys.iter().for_each(|key| parts::remove(&mut payload, key)),
         PayloadChange::Clear => payload.clear(),
     }
     if payload.is_empty() { String::new() } else { Value::Object(payload).to_string() }

@@ -8,6 +8,7 @@
 //! here knows JSON, but for a payload: it is kept as the JSON text of an object, checked at the door.
 
 use ramekin_base::PointId;
+use ramekin_fields::{Filter, Path};
 use ramekin_memory::Reservation;
 use ramekin_vecmath::{Datatype, Metric, normalise};
 use serde::{Deserialize, Serialize};
@@ -178,29 +179,54 @@ pub struct Batch {
     pub payloads: Vec<Box<str>>,
 }
 
+/// Which points a write is about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Selection {
+    Ids(Vec<PointId>),
+    /// All that pass it when the write's turn comes.
+    Filter(Filter),
+}
+
+/// Which points of a batch are written, beside that those which are there must pass a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    Upsert,
+    /// Only points that are not there.
+    InsertOnly,
+    /// Only points that are there.
+    UpdateOnly,
+    /// Only vectors, of points that are there.
+    Vectors,
+}
+
 /// A write to one collection.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Write {
     /// Replaces whole points, or adds them.
     Upsert(Batch),
+    /// Writes those points of the batch that may be written by what is there when the write's turn comes.
+    Conditional { batch: Batch, mode: Mode, filter: Box<Filter> },
     /// Removes points; unknown ids are no error.
-    Delete(Vec<PointId>),
+    Delete(Selection),
     /// Replaces the vectors named in the batch, keeps the others and the payload. Unknown ids: `NotFound`.
     UpdateVectors(Batch),
     /// Removes the named vectors of the points.
-    DeleteVectors { ids: Vec<PointId>, names: Vec<String> },
+    DeleteVectors { points: Selection, names: Vec<String> },
     /// Changes the payload of points.
-    Payload { ids: Vec<PointId>, change: PayloadChange },
+    Payload { points: Selection, change: PayloadChange },
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub enum PayloadChange {
-    /// Sets the keys of this JSON object, keeps the others; `key`: only inside this top-level path.
-    Merge(Box<str>),
+    /// Sets the keys of this JSON object and keeps the others, in the payload or in the object at a path of it.
+    Merge {
+        keys: Box<str>,
+        path: Option<Path>,
+    },
     /// The payload becomes this JSON object.
     Overwrite(Box<str>),
-    /// Removes these top-level keys.
-    DeleteKeys(Vec<String>),
+    /// Removes what these paths end with.
+    DeleteKeys(Vec<Path>),
     Clear,
 }
 
@@ -233,9 +259,9 @@ pub enum PayloadParts {
     #[default]
     None,
     All,
-    /// Only these paths (`a.b`); a path names the whole value below it.
-    Include(Vec<String>),
-    Exclude(Vec<String>),
+    /// Only these paths; a path names the whole value below it.
+    Include(Vec<Path>),
+    Exclude(Vec<Path>),
 }
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -260,6 +286,8 @@ pub enum Target {
 pub struct Query {
     pub target: Target,
     pub using: String,
+    /// Only points that pass it; an empty one lets all pass.
+    pub filter: Filter,
     pub limit: usize,
     pub offset: usize,
     pub score_threshold: Option<f32>,
@@ -281,6 +309,7 @@ impl Query {
         Self {
             target,
             using: UNNAMED.to_owned(),
+            filter: Filter::default(),
             limit,
             offset: 0,
             score_threshold: None,

@@ -56,7 +56,9 @@ fn known(names: &[String], config: &CollectionConfig) -> Result<()> {
 /// Checks a write against its collection, and brings vectors to what is kept of them. A payload may have `payload_max` bytes.
 pub(crate) fn write(write: &mut Write, config: &CollectionConfig, payload_max: usize) -> Result<()> {
     match write {
-        Write::Upsert(batch) | Write::UpdateVectors(batch) => self::batch(batch, config, payload_max),
+        Write::Upsert(batch) | Write::UpdateVectors(batch) | Write::Conditional { batch, .. } => {
+            self::batch(batch, config, payload_max)
+        }
         Write::DeleteVectors { names, .. } => known(names, config),
         Write::Delete(_) | Write::Payload { .. } => Ok(()),
     }

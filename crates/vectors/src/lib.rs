@@ -13,15 +13,17 @@
 pub mod api;
 mod background;
 mod bits;
+mod bloom;
 mod catalog;
 mod changes;
 mod check;
 mod codec;
 mod collection;
-mod filter;
+mod conditional;
 mod fold;
 mod growing;
 mod manifest;
+mod matching;
 mod merge;
 mod op;
 mod ordinals;

@@ -161,10 +161,10 @@ impl Run {
         Ok(found)
     }
 
-    /// The texts of these numbers, in the order asked.
-    pub(crate) fn texts(&self, pages: &Pages, numbers: &[u32]) -> Result<Vec<String>> {
+    /// The texts of these numbers, in the order asked; `memory` grows by what they hold.
+    pub(crate) fn texts(&self, pages: &Pages, numbers: &[u32], memory: &mut Reservation) -> Result<Vec<String>> {
         match &self.texts {
-            Some(texts) => texts::read(pages, &self.ends, texts, numbers, &self.name),
+            Some(texts) => texts::read(pages, (&self.ends, texts), numbers, &self.name, memory),
             None => Ok(vec![String::new(); numbers.len()]),
         }
     }

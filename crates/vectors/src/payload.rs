@@ -2,26 +2,108 @@
 
 use crate::api::{PayloadChange, PayloadParts};
 use ramekin_base::{Error, Result};
+use ramekin_fields::parts;
+use ramekin_memory::Reservation;
+use serde::Deserializer;
+use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 /// The text to return for a stored payload (empty: none); `None` if nothing was asked for.
-pub(crate) fn select(stored: String, parts: &PayloadParts) -> Result<Option<String>> {
+pub(crate) fn select(stored: String, wanted: &PayloadParts) -> Result<Option<String>> {
     let whole = || if stored.is_empty() { "{}".to_owned() } else { stored.clone() };
-    Ok(match parts {
+    Ok(match wanted {
         PayloadParts::None => None,
         PayloadParts::All => Some(whole()),
         PayloadParts::Include(paths) => {
-            let object = parse(&stored)?;
-            let mut kept = Map::new();
-            paths.iter().for_each(|path| include(&object, &mut kept, &split(path)));
-            Some(Value::Object(kept).to_string())
+            let mut object = parse(&stored)?;
+            parts::include(&mut object, paths);
+            Some(Value::Object(object).to_string())
         }
         PayloadParts::Exclude(paths) => {
             let mut object = parse(&stored)?;
-            paths.iter().for_each(|path| exclude(&mut object, &split(path)));
+            parts::exclude(&mut object, paths);
             Some(Value::Object(object).to_string())
         }
     })
+}
+
+/// Bytes that a JSON value may take for each byte of its text: `[0,0,0]` in a list that doubles.
+const VALUE_BYTES: u64 = 32;
+
+/// The wanted keys of a stored payload, with their values. `memory` is grown to hold them, if it does not already.
+pub(crate) fn parse_keys(text: &str, wanted: &[&str], memory: &mut Reservation) -> Result<Map<String, Value>> {
+    let broken = |error| Error::corrupt(format!("a stored payload is not a JSON object: {error}"));
+    if text.is_empty() {
+        return Ok(Map::new());
+    }
+    let found = Picked { wanted }.deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(broken)?;
+    let bytes = found.iter().map(|(_, raw)| raw.get().len() as u64 + 8).sum::<u64>() * VALUE_BYTES;
+    if bytes > memory.bytes() {
+        memory.resize(bytes)?;
+    }
+    found.into_iter().map(|(key, raw)| Ok((key.to_owned(), serde_json::from_str(raw.get()).map_err(broken)?))).collect()
+}
+
+/// Picks keys out of an object and passes over the others: most of a payload need not be looked at.
+struct Picked<'w> {
+    wanted: &'w [&'w str],
+}
+
+impl<'de, 'w> DeserializeSeed<'de> for Picked<'w> {
+    type Value = Vec<(&'w str, &'de RawValue)>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, 'w> Visitor<'de> for Picked<'w> {
+    type Value = Vec<(&'w str, &'de RawValue)>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut found: Self::Value = Vec::with_capacity(self.wanted.len());
+        while let Some(key) = map.next_key_seed(Key { wanted: self.wanted })? {
+            let Some(wanted) = key else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let raw = map.next_value()?;
+            // Of a key that stands twice the last one counts.
+            found.retain(|(key, _)| *key != wanted);
+            found.push((wanted, raw));
+        }
+        Ok(found)
+    }
+}
+
+/// Reads a key: which of the wanted ones it is, if it is one.
+struct Key<'w> {
+    wanted: &'w [&'w str],
+}
+
+impl<'de, 'w> DeserializeSeed<'de> for Key<'w> {
+    type Value = Option<&'w str>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl<'w> Visitor<'_> for Key<'w> {
+    type Value = Option<&'w str>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a key")
+    }
+
+    fn visit_str<E>(self, key: &str) -> Result<Self::Value, E> {
+        Ok(self.wanted.iter().copied().find(|wanted| *wanted == key))
+    }
 }
 
 fn parse(text: &str) -> Result<Map<String, Value>> {
@@ -32,62 +114,6 @@ fn parse(text: &str) -> Result<Map<String, Value>> {
         .map_err(|error| Error::corrupt(format!("a stored payload is not a JSON object: {error}")))
 }
 
-/// The keys of a path: `a.b[].c` and `a."b.c".d`. An array step is part of its key's walk.
-fn split(path: &str) -> Vec<String> {
-    let (mut keys, mut key, mut quoted) = (Vec::new(), String::new(), false);
-    for symbol in path.chars() {
-        match symbol {
-            '"' => quoted = !quoted,
-            '.' if !quoted => keys.push(std::mem::take(&mut key)),
-            _ => key.push(symbol),
-        }
-    }
-    keys.push(key);
-    keys.into_iter().map(|key| key.trim_end_matches("[]").to_owned()).collect()
-}
-
-/// Copies what a path names; arrays on the way are walked into, each object by itself.
-fn include(from: &Map<String, Value>, to: &mut Map<String, Value>, path: &[String]) {
-    let Some((key, rest)) = path.split_first() else { return };
-    let Some(value) = from.get(key) else { return };
-    if rest.is_empty() {
-        to.insert(key.clone(), value.clone());
-        return;
-    }
-    match value {
-        Value::Object(inner) => {
-            let entry = to.entry(key.clone()).or_insert_with(|| Value::Object(Map::new()));
-            if let Value::Object(kept) = entry {
-                include(inner, kept, rest);
-            }
-        }
-        Value::Array(items) => {
-            let kept = items.iter().filter_map(Value::as_object).map(|inner| {
-                let mut kept = Map::new();
-                include(inner, &mut kept, rest);
-                Value::Object(kept)
-            });
-            to.insert(key.clone(), Value::Array(kept.collect()));
-        }
-        _ => {}
-    }
-}
-
-fn exclude(object: &mut Map<String, Value>, path: &[String]) {
-    let Some((key, rest)) = path.split_first() else { return };
-    if rest.is_empty() {
-        object.remove(key);
-        return;
-    }
-    match object.get_mut(key) {
-        Some(Value::Object(inner)) => exclude(inner, rest),
-        Some(Value::Array(items)) => {
-            items.iter_mut().filter_map(Value::as_object_mut).for_each(|inner| exclude(inner, rest))
-        }
-        _ => {}
-    }
-}
-
 /// The payload after a change; empty text: none.
 pub(crate) fn change(stored: &str, change: &PayloadChange) -> Result<Box<str>> {
     let checked = |text: &str| -> Result<Map<String, Value>> {
@@ -96,14 +122,14 @@ pub(crate) fn change(stored: &str, change: &PayloadChange) -> Result<Box<str>> {
     let object = match change {
         PayloadChange::Clear => Map::new(),
         PayloadChange::Overwrite(new) => checked(new)?,
-        PayloadChange::Merge(new) => {
+        PayloadChange::Merge { keys, path } => {
             let mut object = parse(stored)?;
-            object.extend(checked(new)?);
+            parts::merge(&mut object, path.as_ref(), &checked(keys)?);
             object
         }
         PayloadChange::DeleteKeys(keys) => {
             let mut object = parse(stored)?;
-            keys.iter().for_each(|key| exclude(&mut object, &split(key)));
+            keys.iter().for_each(|key| parts::remove(&mut object, key));
             object
         }
     };
@@ -113,6 +139,11 @@ pub(crate) fn change(stored: &str, change: &PayloadChange) -> Result<Box<str>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ramekin_fields::Path;
+
+    fn paths(texts: &[&str]) -> Vec<Path> {
+        texts.iter().map(|text| Path::parse(text).unwrap()).collect()
+    }
 
     fn selected(stored: &str, parts: PayloadParts) -> Value {
         serde_json::from_str(&select(stored.to_owned(), &parts).unwrap().unwrap()).unwrap()
@@ -121,12 +152,8 @@ mod tests {
     #[test]
     fn parts_of_a_payload() {
         let stored = r#"{"a":{"b":1,"c":2},"d":[{"e":1,"f":2},{"e":3}],"g.h":5}"#;
-        let include = |paths: &[&str]| {
-            selected(stored, PayloadParts::Include(paths.iter().map(|path| path.to_string()).collect()))
-        };
-        let exclude = |paths: &[&str]| {
-            selected(stored, PayloadParts::Exclude(paths.iter().map(|path| path.to_string()).collect()))
-        };
+        let include = |texts: &[&str]| selected(stored, PayloadParts::Include(paths(texts)));
+        let exclude = |texts: &[&str]| selected(stored, PayloadParts::Exclude(paths(texts)));
         assert_eq!(include(&["a.b"]), serde_json::json!({"a":{"b":1}}));
         assert_eq!(include(&["d[].e", "\"g.h\""]), serde_json::json!({"d":[{"e":1},{"e":3}],"g.h":5}));
         assert_eq!(exclude(&["a.c", "d"]), serde_json::json!({"a":{"b":1},"g.h":5}));
@@ -134,10 +161,26 @@ mod tests {
     }
 
     #[test]
+    fn only_wanted_keys_are_parsed() {
+        let budget = ramekin_memory::Budget::new(1 << 20);
+        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let text = r#"{"a":1,"b\u0062":[1,{"a":2}],"c":{"a":3},"a":"last"}"#;
+        let mut keys = |wanted: &[&str]| Value::Object(parse_keys(text, wanted, &mut memory).unwrap());
+        assert_eq!(keys(&["a", "bb", "d"]), serde_json::json!({"a":"last","bb":[1,{"a":2}]}));
+        assert_eq!(keys(&[]), serde_json::json!({}));
+        assert_eq!(memory.bytes(), (6 + 11 + 2 * 8) * VALUE_BYTES);
+        assert!(parse_keys("[1]", &["a"], &mut memory).is_err() && parse_keys("{\"a\":", &["a"], &mut memory).is_err());
+        let long = format!("{{\"a\":[{}0]}}", "0,".repeat(100_000));
+        assert!(parse_keys(&long, &["b"], &mut memory).is_ok());
+        assert!(parse_keys(&long, &["a"], &mut memory).unwrap_err().kind().is_memory());
+    }
+
+    #[test]
     fn changes_of_a_payload() {
-        let merged = change(r#"{"a":1,"b":2}"#, &PayloadChange::Merge(r#"{"b":3,"c":4}"#.into())).unwrap();
+        let merged =
+            change(r#"{"a":1,"b":2}"#, &PayloadChange::Merge { keys: r#"{"b":3,"c":4}"#.into(), path: None }).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&merged).unwrap(), serde_json::json!({"a":1,"b":3,"c":4}));
-        assert_eq!(&*change(r#"{"a":1}"#, &PayloadChange::DeleteKeys(vec!["a".into()])).unwrap(), "");
+        assert_eq!(&*change(r#"{"a":1}"#, &PayloadChange::DeleteKeys(paths(&["a"]))).unwrap(), "");
         assert!(change("", &PayloadChange::Overwrite("[]".into())).is_err());
     }
 }

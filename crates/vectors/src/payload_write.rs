@@ -126,12 +126,12 @@ impl Writer {
 fn changed(shared: &Shared, collection: &Collection, ids: &[PointId], change: &PayloadChange) -> Result<Changed> {
     let payload = match change {
         PayloadChange::Overwrite(_) | PayloadChange::Clear => PayloadParts::None,
-        PayloadChange::Merge(_) | PayloadChange::DeleteKeys(_) => PayloadParts::All,
+        PayloadChange::Merge { .. } | PayloadChange::DeleteKeys(_) => PayloadParts::All,
     };
     let mut held = read::get(shared, collection, ids, &Parts { payload, ..Parts::default() })?;
     let mut memory = shared.accounts.queries.try_reserve(0)?;
     let added = match change {
-        PayloadChange::Overwrite(text) | PayloadChange::Merge(text) => text.len(),
+        PayloadChange::Overwrite(text) | PayloadChange::Merge { keys: text, .. } => text.len(),
         PayloadChange::DeleteKeys(_) | PayloadChange::Clear => 0,
     };
     let most = payload_max(shared.budget.limit());

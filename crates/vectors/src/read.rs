@@ -7,11 +7,15 @@
 
 use crate::api::{Held, Page, Parts, PayloadParts, Record, VectorParts};
 use crate::collection::{Collection, View};
+use crate::matching::Matching;
 use crate::payload;
 use crate::shared::Shared;
+use crate::texts;
 use ramekin_base::{Error, PointId, Result};
+use ramekin_fields::Filter;
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Where a point stands: a growing part (by its place from newest) and slot, or a segment and row.
@@ -129,35 +133,10 @@ impl<'a> Fetcher<'a> {
     }
 
     fn payloads(&mut self, wanted: &[(PointId, Place)], records: &mut [Record]) -> Result<()> {
-        let growing: Vec<_> = self.view.growing().collect();
-        let log = self.shared.log_reader()?;
-        for (chunk, records) in wanted.chunks(64).zip(records.chunks_mut(64)) {
-            let mut in_log = Vec::new();
-            for (at, (_, place)) in chunk.iter().enumerate() {
-                if let Place::Growing(part, slot) = place {
-                    let payload = growing[*part].read().payload(*slot);
-                    match payload.len {
-                        0 => records[at].payload = payload::select(String::new(), &self.parts.payload)?,
-                        _ => in_log.push((at, payload)),
-                    }
-                }
-            }
-            for (at, place) in in_log {
-                let record = log.read(place.record, (place.at + place.len) as usize)?;
-                let bytes = record.get(place.at as usize..(place.at + place.len) as usize).unwrap_or_default();
-                let text = String::from_utf8_lossy(bytes).into_owned();
-                self.memory.grow(text.len() as u64)?;
-                records[at].payload = payload::select(text, &self.parts.payload)?;
-            }
-            for (number, segment) in self.view.segments.iter().enumerate() {
-                let (at, rows) = rows_of(chunk, number);
-                if rows.is_empty() {
-                    continue;
-                }
-                for (at, text) in at.into_iter().zip(segment.payloads(self.pages, &log, &rows)?) {
-                    self.memory.grow(text.len() as u64)?;
-                    records[at].payload = payload::select(text, &self.parts.payload)?;
-                }
+        for (chunk, records) in wanted.chunks(TEXTS).zip(records.chunks_mut(TEXTS)) {
+            let texts = payloads(self.shared, self.pages, self.view, chunk, &mut self.memory)?;
+            for (text, record) in texts.into_iter().zip(records) {
+                record.payload = payload::select(text, &self.parts.payload)?;
             }
         }
         Ok(())
@@ -197,6 +176,41 @@ impl<'a> Fetcher<'a> {
         }
         Ok(())
     }
+}
+
+/// Payloads that are read at a time.
+pub(crate) const TEXTS: usize = 64;
+
+/// The payload texts of at most [`TEXTS`] points, in their order; empty where a point has none. `memory` grows by what
+/// they hold.
+pub(crate) fn payloads(
+    shared: &Shared,
+    pages: &Pages,
+    view: &View,
+    points: &[(PointId, Place)],
+    memory: &mut Reservation,
+) -> Result<Vec<String>> {
+    let log = shared.log_reader()?;
+    let growing: Vec<_> = view.growing().collect();
+    let mut found = vec![String::new(); points.len()];
+    let mut in_log = Vec::new();
+    for (at, (_, place)) in points.iter().enumerate() {
+        if let Place::Growing(part, slot) = place {
+            in_log.push((at, growing[*part].read().payload(*slot)));
+        }
+    }
+    for (at, place) in in_log.into_iter().filter(|(_, place)| place.len > 0) {
+        let record = log.read(place.record, (place.at + place.len) as usize)?;
+        let bytes = record.get(place.at as usize..(place.at + place.len) as usize).unwrap_or_default();
+        found[at] = texts::of_bytes(bytes, "log", memory)?;
+    }
+    for (number, segment) in view.segments.iter().enumerate() {
+        let (at, rows) = rows_of(points, number);
+        if !rows.is_empty() {
+            at.into_iter().zip(segment.payloads(pages, &log, &rows, memory)?).for_each(|(at, text)| found[at] = text);
+        }
+    }
+    Ok(found)
 }
 
 /// Whether vectors of this name are asked for.
@@ -239,18 +253,27 @@ fn get_from(shared: &Shared, view: &View, ids: &[PointId], parts: &Parts) -> Res
 /// An id with its place in a list that doubles.
 const ENTRY_BYTES: u64 = 2 * size_of::<(PointId, Place)>() as u64;
 
-/// A page of points in id order, from `from` on.
+/// A page of points in id order, from `from` on, of those that pass a filter.
 pub(crate) fn scroll(
     shared: &Shared,
     collection: &Collection,
     from: Option<PointId>,
     limit: usize,
+    filter: &Filter,
     parts: &Parts,
 ) -> Result<Held<Page>> {
-    on_view(collection, |_| Ok(()), |view, ()| scroll_from(shared, view, from, limit, parts).map(Some))
+    on_view(collection, |_| Ok(()), |view, ()| scroll_from(shared, view, from, limit, filter, parts).map(Some))
 }
 
-fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize, parts: &Parts) -> Result<Held<Page>> {
+fn scroll_from(
+    shared: &Shared,
+    view: &View,
+    from: Option<PointId>,
+    limit: usize,
+    filter: &Filter,
+    parts: &Parts,
+) -> Result<Held<Page>> {
+    let matching = Matching::new(shared, &shared.pages, view, filter);
     let mut fetcher = Fetcher::new(shared, &shared.pages, view, parts)?;
     let most = limit as u64 + 1;
     let frozen = view.frozen.iter().map(|part| part.read().live() as u64);
@@ -267,16 +290,27 @@ fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize
         let mut taken = 0;
         while row < segment.meta.points && taken <= limit {
             let end = segment.meta.points.min(row + (limit + 1 - taken).clamp(16, 512) as u32);
-            let rows: Vec<u32> = (row..end).filter(|row| !segment.dead.get(*row)).collect();
-            let ids = segment.ids(&shared.pages, &rows)?;
-            taken += rows.len();
-            found.extend(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))));
+            let mut page = sealed_page(shared, view, at, row..end)?;
+            matching.keep(&mut page)?;
+            taken += page.len();
+            found.append(&mut page);
             row = end;
         }
     }
     for (at, part) in view.oldest_growing() {
-        let ids = part.read().ids_from(from, limit + 1);
-        found.extend(ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))));
+        let (mut from, mut taken) = (from, 0);
+        while taken <= limit {
+            let ids = part.read().ids_from(from, limit + 1);
+            let is_last = ids.len() <= limit;
+            from = ids.last().and_then(|(id, _)| id.next());
+            let mut page: Vec<_> = ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))).collect();
+            matching.keep(&mut page)?;
+            taken += page.len();
+            found.append(&mut page);
+            if is_last || from.is_none() {
+                break;
+            }
+        }
     }
     // An id that moves while we look may be seen twice: growing places sort first and win.
     found.sort_unstable();
@@ -285,6 +319,51 @@ fn scroll_from(shared: &Shared, view: &View, from: Option<PointId>, limit: usize
     found.truncate(limit);
     let records = fetcher.records(&found)?;
     Ok(Held { value: Page { records, next }, memory: vec![fetcher.memory] })
+}
+
+/// The points alive in some rows of a segment.
+fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Range<u32>) -> Result<Vec<(PointId, Place)>> {
+    let segment = &view.segments[at];
+    let rows: Vec<u32> = rows.filter(|row| !segment.dead.get(*row)).collect();
+    let ids = segment.ids(&shared.pages, &rows)?;
+    Ok(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))).collect())
+}
+
+/// Rows that are counted at a time.
+const COUNTED: u32 = 512;
+
+/// How many points pass a filter.
+pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter) -> Result<u64> {
+    let _memory = shared.accounts.queries.try_reserve(u64::from(COUNTED) * ENTRY_BYTES)?;
+    let sealed = |view: &View| {
+        let matching = Matching::new(shared, &shared.pages, view, filter);
+        let mut count = 0;
+        for (at, segment) in view.segments.iter().enumerate() {
+            for row in (0..segment.meta.points).step_by(COUNTED as usize) {
+                let mut page = sealed_page(shared, view, at, row..segment.meta.points.min(row + COUNTED))?;
+                matching.keep(&mut page)?;
+                count += page.len() as u64;
+            }
+        }
+        Ok(count)
+    };
+    let growing = |view: &View, sealed: &u64| {
+        let matching = Matching::new(shared, &shared.pages, view, filter);
+        let mut count = *sealed;
+        for (at, part) in view.oldest_growing() {
+            let slots = part.read().slots() as u32;
+            for slot in (0..slots).step_by(COUNTED as usize) {
+                let inner = part.read();
+                let alive = (slot..slots.min(slot + COUNTED)).filter(|slot| !inner.is_dead(*slot));
+                let mut page: Vec<_> = alive.map(|slot| (inner.id(slot), Place::Growing(at, slot))).collect();
+                drop(inner);
+                matching.keep(&mut page)?;
+                count += page.len() as u64;
+            }
+        }
+        Ok(Some(count))
+    };
+    on_view(collection, sealed, growing)
 }
 
 #[cfg(test)]

@@ -155,7 +155,7 @@ fn compare(
     let mut scratch = Scratch::new(&shared.accounts.reservoir)?;
     let mut hits = |recall: f32| {
         let params = SearchParams { recall: Some(recall), ..SearchParams::default() };
-        segments(&view, using, &params, Search::begin(&shared.pages, vector, K, None, &mut scratch))
+        segments(&view, using, &params, Search::begin(&shared.pages, vector, K, None, &mut scratch), None)
     };
     let (usual, right) = (hits(collection.reservoir.recall(wished))?, hits(CAREFUL)?);
     let is_found = |right: &&ramekin_ann::Hit| usual.iter().any(|hit| (hit.index, hit.row) == (right.index, right.row));

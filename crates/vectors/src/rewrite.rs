@@ -1,55 +1,50 @@
 //! Changes of vectors that depend on what is stored: each becomes a whole upsert of the points it
 //! names, so that replay never has to read anything else. Changes of payloads: `payload_write.rs`.
 
-use crate::api::{Batch, Column, Parts, PayloadParts, Record, VectorParts, Write};
+use crate::api::{Batch, Column, Parts, PayloadParts, Record, VectorParts};
 use crate::collection::Collection;
 use crate::read;
 use crate::shared::Shared;
-use ramekin_base::{Error, PointId, Result};
+use ramekin_base::{PointId, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// The points that a change names.
-pub(crate) fn ids(change: &Write) -> &[PointId] {
-    match change {
-        Write::UpdateVectors(batch) => &batch.ids,
-        Write::DeleteVectors { ids, .. } | Write::Payload { ids, .. } | Write::Delete(ids) => ids,
-        Write::Upsert(batch) => &batch.ids,
-    }
+/// A change of the vectors of points.
+pub(crate) enum VectorChange {
+    /// Replaces those of the batch, which has the same points in the same order.
+    Replace(Batch),
+    /// Removes those of these names.
+    Delete(Vec<String>),
 }
 
 /// The points of `range` as they will be, and the first of their ids that no point has.
 pub(crate) fn resolve(
     shared: &Shared,
     collection: &Collection,
-    change: &Write,
+    ids: &[PointId],
+    change: &VectorChange,
     range: Range<usize>,
 ) -> Result<(Batch, Option<PointId>)> {
-    let ids = &ids(change)[range.clone()];
+    let ids = &ids[range.clone()];
     let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
     let held = read::get(shared, collection, ids, &parts)?;
     let missing = read::missing(ids, &held.value);
     let mut records: HashMap<PointId, Record> = held.value.into_iter().map(|record| (record.id, record)).collect();
     match change {
-        Write::UpdateVectors(batch) => replace_vectors(batch, range, &mut records),
-        Write::DeleteVectors { names, .. } => records.values_mut().for_each(|record| {
+        VectorChange::Replace(batch) => replace_vectors(batch, range.start, ids, &mut records),
+        VectorChange::Delete(names) => records.values_mut().for_each(|record| {
             record.vectors.get_or_insert_default().retain(|(name, _)| !names.contains(name));
         }),
-        Write::Upsert(_) | Write::Delete(_) | Write::Payload { .. } => {
-            return Err(Error::bug("a write that is no change of vectors was to be resolved"));
-        }
     }
     Ok((batch(ids, records), missing))
 }
 
-fn replace_vectors(batch: &Batch, range: Range<usize>, records: &mut HashMap<PointId, Record>) {
+/// `ids` are those of the batch from `from` on.
+fn replace_vectors(batch: &Batch, from: usize, ids: &[PointId], records: &mut HashMap<PointId, Record>) {
     for column in &batch.columns {
         for (vector, point) in column.data.chunks_exact(column.dim).zip(&column.present) {
-            let point = *point as usize;
-            if !range.contains(&point) {
-                continue;
-            }
-            if let Some(record) = records.get_mut(&batch.ids[point]) {
+            let id = (*point as usize).checked_sub(from).and_then(|at| ids.get(at));
+            if let Some(record) = id.and_then(|id| records.get_mut(id)) {
                 let vectors = record.vectors.get_or_insert_default();
                 vectors.retain(|(name, _)| *name != column.name);
                 vectors.push((column.name.clone(), vector.to_vec()));

@@ -13,6 +13,7 @@ use crate::api::{
 use crate::check;
 use crate::collection::{Collection, View};
 use crate::growing::Growing;
+use crate::matching::Matching;
 use crate::read::{self, Fetcher, Place};
 use crate::segment::{Named, Segment};
 use crate::shared::Shared;
@@ -23,6 +24,7 @@ use ramekin_base::{Error, PointId, Result};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use ramekin_vecmath::Metric;
+use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -95,7 +97,14 @@ fn from_segments(
     }
     let pages = shared.pages.counted();
     let mut scratch = shared.scratch()?;
-    let hits = segments(view, &query.using, &params, Search::begin(&pages, &vector, asked, top.least(), &mut scratch));
+    let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
+    let hits = match query.filter.is_empty() {
+        true => segments(view, &query.using, &params, search, None),
+        false => {
+            let matching = Matching::new(shared, &pages, view, &query.filter);
+            segments(view, &query.using, &params, search, Some(&Passed::new(shared, &matching)?))
+        }
+    };
     let profile = profile(&scratch.profile);
     shared.put_scratch(scratch);
     let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;
@@ -105,7 +114,7 @@ fn from_segments(
 
 /// Whether a query leaves it to the collection how right it is.
 fn is_usual(query: &Query) -> bool {
-    query.ef.is_none() && query.rescore && query.candidates == 0 && query.max_reads.is_none()
+    query.filter.is_empty() && query.ef.is_none() && query.rescore && query.candidates == 0 && query.max_reads.is_none()
 }
 
 /// The results of a query, or `None` where points that were found have moved so that others should stand there.
@@ -126,11 +135,12 @@ fn answer(
         part.live() > 0 && part.bytes() <= most
     };
     // Each is asked when its turn comes: a point may have come to it meanwhile.
-    for (_, part) in view.oldest_growing().into_iter().filter(|(_, part)| is_searched(part)) {
+    for (at, part) in view.oldest_growing().into_iter().filter(|(_, part)| is_searched(part)) {
         memory.grow((wanted as u64 + 1) * FOUND_BYTES)?;
-        let mut top = Top::new(wanted, sealed.threshold, sealed.excluded);
-        part.read().search(&query.using, sealed.metric, &sealed.vector, &mut top);
-        lists.push(top.into_sorted());
+        lists.push(match query.filter.is_empty() {
+            true => best_of(part, query, sealed, wanted),
+            false => passing_of((at, part), view, shared, query, sealed)?,
+        });
     }
     let Some(found) = settle(view, &lists, wanted, &sealed.places) else { return Ok(None) };
     let page: Vec<(Found, Place)> = found.into_iter().skip(query.offset).take(query.limit).collect();
@@ -147,6 +157,45 @@ fn answer(
     Ok(Some((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile)))
 }
 
+/// The best of a growing part, whatever the filter.
+fn best_of(part: &Growing, query: &Query, sealed: &FromSegments, wanted: usize) -> Vec<Found> {
+    let mut top = Top::new(wanted, sealed.threshold, sealed.excluded);
+    part.read().search(&query.using, sealed.metric, &sealed.vector, &mut top);
+    top.into_sorted()
+}
+
+/// The best of a growing part that pass the filter: more and more of the best are looked at until enough of them do.
+fn passing_of(
+    (at, part): (usize, &Growing),
+    view: &View,
+    shared: &Shared,
+    query: &Query,
+    sealed: &FromSegments,
+) -> Result<Vec<Found>> {
+    let wanted = query.limit + query.offset;
+    let matching = Matching::new(shared, &sealed.pages, view, &query.filter);
+    let mut memory = shared.accounts.queries.try_reserve(0)?;
+    let mut seen: HashMap<PointId, bool> = HashMap::new();
+    let mut depth = wanted.max(64);
+    loop {
+        memory.resize(depth.min(part.read().slots()) as u64 * FOUND_BYTES)?;
+        let best = best_of(part, query, sealed, depth);
+        let inner = part.read();
+        let unseen = best.iter().filter(|found| !seen.contains_key(&found.id));
+        let unseen: Vec<_> =
+            unseen.filter_map(|found| Some((found.id, Place::Growing(at, inner.find(found.id)?)))).collect();
+        drop(inner);
+        seen.extend(unseen.iter().map(|(id, _)| *id).zip(matching.points(&unseen)?));
+        let is_all = best.len() < depth;
+        let passed = best.into_iter().filter(|found| seen.get(&found.id) == Some(&true));
+        let passed: Vec<Found> = passed.take(wanted).collect();
+        if passed.len() == wanted || is_all {
+            return Ok(passed);
+        }
+        depth *= 4;
+    }
+}
+
 /// Reads that a result takes besides those of the search: of its id, its payload (where it ends, and the text), its vector.
 fn reads_each(view: &View, parts: &Parts) -> usize {
     let reads_ids = |segment: &Segment| segment.lookup_sections().any(|section| !section.is_resident());
@@ -161,6 +210,7 @@ pub(crate) fn segments<'a>(
     using: &str,
     params: &SearchParams<'_>,
     search: Search<'a>,
+    passed: Option<&Passed<'_>>,
 ) -> Result<Vec<Hit>> {
     // The one with the most points first: what it finds is the bar for the others.
     let mut order: Vec<(usize, &Named, &Segment)> = Vec::with_capacity(view.segments.len());
@@ -168,23 +218,71 @@ pub(crate) fn segments<'a>(
         order.extend(segment.vector(using).map(|(_, named)| (at, named, &**segment)));
     }
     order.sort_by_cached_key(|(.., segment)| Reverse(segment.live()));
-    let alive = |(_, named, segment): &(usize, &'a Named, &'a Segment)| {
-        let (named, segment) = (*named, *segment);
-        move |ordinal: u32| !segment.dead.get(named.present.row(ordinal))
+    let alive = |(at, named, segment): &(usize, &'a Named, &'a Segment)| {
+        let (at, named, segment) = (*at, *named, *segment);
+        move |ordinal: u32| {
+            let row = named.present.row(ordinal);
+            !segment.dead.get(row) && passed.is_none_or(|passed| passed.row(at, row))
+        }
     };
     let alive: Vec<_> = order.iter().map(alive).collect();
     let mut parts = Vec::with_capacity(order.len());
     for ((_, named, segment), alive) in order.iter().zip(&alive) {
-        let filter: Option<&dyn Fn(u32) -> bool> = if segment.dead.count() > 0 { Some(alive) } else { None };
+        let is_filtered = segment.dead.count() > 0 || passed.is_some();
+        let filter: Option<&dyn Fn(u32) -> bool> = if is_filtered { Some(alive) } else { None };
         parts.push((&named.index, SearchParams { filter, ..*params }));
     }
     let mut hits = Vec::new();
     search.run(&parts, &mut hits)?;
+    if let Some(passed) = passed {
+        passed.check()?;
+    }
     for hit in &mut hits {
         let (at, named, _) = order[hit.index as usize];
         (hit.index, hit.row) = (at as u32, named.present.row(hit.row));
     }
     Ok(hits)
+}
+
+/// Rows that were asked whether they pass a filter, and what they said: one is asked once.
+pub(crate) struct Passed<'a> {
+    matching: &'a Matching<'a>,
+    /// Of each segment two bits a row: asked, passed.
+    rows: RefCell<Vec<Vec<u64>>>,
+    failed: RefCell<Option<Error>>,
+    _memory: Reservation,
+}
+
+impl<'a> Passed<'a> {
+    fn new(shared: &Shared, matching: &'a Matching<'a>) -> Result<Self> {
+        let words = matching.view.segments.iter().map(|segment| segment.meta.points.div_ceil(32) as usize);
+        let memory = shared.accounts.queries.try_reserve(words.clone().sum::<usize>() as u64 * 8)?;
+        let rows = RefCell::new(words.map(|words| vec![0; words]).collect());
+        Ok(Self { matching, rows, failed: RefCell::default(), _memory: memory })
+    }
+
+    fn row(&self, segment: usize, row: u32) -> bool {
+        let (word, bit) = (row as usize / 32, row % 32 * 2);
+        let seen = self.rows.borrow()[segment][word] >> bit & 3;
+        if seen > 0 || self.failed.borrow().is_some() {
+            return seen == 3;
+        }
+        match self.matching.row(segment, row) {
+            Ok(passes) => {
+                self.rows.borrow_mut()[segment][word] |= (1 | u64::from(passes) << 1) << bit;
+                passes
+            }
+            Err(error) => {
+                self.failed.replace(Some(error));
+                false
+            }
+        }
+    }
+
+    /// What went wrong while rows were asked.
+    fn check(&self) -> Result<()> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
 }
 
 /// Offers hits with their ids, and says where each id stands.
@@ -322,7 +420,8 @@ pub(crate) fn check_dim(got: usize, want: usize) -> Result<()> {
 
 /// A query without a vector: points in the order of their ids.
 fn in_id_order(shared: &Shared, collection: &Collection, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
-    let held = read::scroll(shared, collection, None, query.limit + query.offset, &query.parts)?;
+    let wanted = query.limit + query.offset;
+    let held = read::scroll(shared, collection, None, wanted, &query.filter, &query.parts)?;
     let records = held.value.records.into_iter().skip(query.offset);
     let value = records.map(|record| Scored { record, score: 1.0, version: 0 }).collect();
     Ok((Held { value, memory: held.memory }, Profile::default()))

@@ -5,7 +5,7 @@
 //!
 //!   ids         nothing where the numbers are dense, else 8 bytes each; 16 bytes a UUID
 //!   fences      the first id of each page of ids; read at open, held
-//!   filter      "is this id here?", one byte a row (see `filter.rs`)
+//!   filter      "is this id here?", one byte a row (see `bloom.rs`)
 //!   payload_at  where each row's text ends      payload   the texts
 //!   256 + 16 i  the cluster index of the i-th vector name (crate `ann`)
 //! ```
@@ -15,8 +15,8 @@
 
 use crate::api::MetricName;
 use crate::bits::Bits;
+use crate::bloom;
 use crate::changes::Changes;
-use crate::filter;
 use crate::ordinals::Present;
 use crate::overlay::DeadRows;
 use crate::seal::RecordReader;
@@ -252,24 +252,24 @@ impl Segment {
     /// Takes out of `asked` the ids that the filter knows not to be here.
     fn drop_absent(&self, pages: &Pages, ids: &[PointId], asked: &mut Vec<(usize, usize)>) -> Result<()> {
         let (Some(section), false) = (&self.filter, asked.is_empty()) else { return Ok(()) };
-        let blocks = (section.len() as usize) / filter::BLOCK;
+        let blocks = (section.len() as usize) / bloom::BLOCK;
         if let Some(resident) = section.resident() {
             asked.retain(|(at, _)| {
-                let (block, bits) = filter::place(ids[*at], blocks);
-                filter::may_hold(&resident[block * filter::BLOCK..(block + 1) * filter::BLOCK], bits)
+                let (block, bits) = bloom::place(ids[*at], blocks);
+                bloom::may_hold(&resident[block * bloom::BLOCK..(block + 1) * bloom::BLOCK], bits)
             });
             return Ok(());
         }
         let mut kept = Vec::with_capacity(asked.len());
         for asked in asked.chunks(FETCH_BYTES / ramekin_base::limits::PAGE) {
             let mut fetch = pages.fetch();
-            let places: Vec<_> = asked.iter().map(|(at, _)| filter::place(ids[*at], blocks)).collect();
-            let want = |(block, _): &(usize, u64)| fetch.want(section, (block * filter::BLOCK) as u64, filter::BLOCK);
+            let places: Vec<_> = asked.iter().map(|(at, _)| bloom::place(ids[*at], blocks)).collect();
+            let want = |(block, _): &(usize, u64)| fetch.want(section, (block * bloom::BLOCK) as u64, bloom::BLOCK);
             let wants = places.iter().map(want).collect::<Result<Vec<_>>>()?;
             let pinned = fetch.run()?;
             let held = asked.iter().zip(places.iter().zip(wants));
             kept.extend(
-                held.filter(|(_, ((_, bits), want))| filter::may_hold(pinned.bytes(*want), *bits))
+                held.filter(|(_, ((_, bits), want))| bloom::may_hold(pinned.bytes(*want), *bits))
                     .map(|(asked, _)| *asked),
             );
         }
@@ -327,11 +327,17 @@ impl Segment {
         Ok(low)
     }
 
-    /// The payload texts of rows, in the order asked; empty where a row has none.
-    pub(crate) fn payloads(&self, pages: &Pages, log: &LogReader, rows: &[u32]) -> Result<Vec<String>> {
+    /// The payload texts of rows, in the order asked; empty where a row has none. `memory` grows by what they hold.
+    pub(crate) fn payloads(
+        &self,
+        pages: &Pages,
+        log: &LogReader,
+        rows: &[u32],
+        memory: &mut Reservation,
+    ) -> Result<Vec<String>> {
         let mut tries = 0;
         loop {
-            match self.read_payloads(pages, log, rows) {
+            match self.read_payloads(pages, log, rows, memory) {
                 // A change was written out and trimmed from the log while we looked: it is in an overlay now.
                 Err(error) if error.kind() == Kind::NotFound && tries < 3 => tries += 1,
                 read => return read,
@@ -339,13 +345,19 @@ impl Segment {
         }
     }
 
-    fn read_payloads(&self, pages: &Pages, log: &LogReader, rows: &[u32]) -> Result<Vec<String>> {
+    fn read_payloads(
+        &self,
+        pages: &Pages,
+        log: &LogReader,
+        rows: &[u32],
+        memory: &mut Reservation,
+    ) -> Result<Vec<String>> {
         let (patches, runs) = self.changes.look(rows);
         let mut texts = vec![String::new(); rows.len()];
         let mut log = RecordReader::new(log);
         for (text, place) in texts.iter_mut().zip(&patches) {
             if let Some(place) = place {
-                *text = texts::of_bytes(log.payload(*place)?.to_vec(), &self.name)?;
+                *text = texts::of_bytes(log.payload(*place)?, &self.name, memory)?;
             }
         }
         // Where in the answer the rows stand whose payload is still to be found.
@@ -355,13 +367,13 @@ impl Segment {
             let found = run.find(pages, &wanted)?;
             let held = asked.iter().zip(&found).filter_map(|(at, number)| Some((*at, (*number)?)));
             let (at, numbers): (Vec<usize>, Vec<u32>) = held.unzip();
-            at.iter().zip(run.texts(pages, &numbers)?).for_each(|(at, text)| texts[*at] = text);
+            at.iter().zip(run.texts(pages, &numbers, memory)?).for_each(|(at, text)| texts[*at] = text);
             let mut missing = found.iter().map(Option::is_none);
             asked.retain(|_| missing.next().unwrap_or(false));
         }
         if let (Some(ends), Some(payload)) = (self.file.section(PAYLOAD_AT), self.file.section(PAYLOAD)) {
             let wanted: Vec<u32> = asked.iter().map(|at| rows[*at]).collect();
-            let read = texts::read(pages, &ends, &payload, &wanted, &self.name)?;
+            let read = texts::read(pages, (&ends, &payload), &wanted, &self.name, memory)?;
             asked.iter().zip(read).for_each(|(at, text)| texts[*at] = text);
         }
         Ok(texts)

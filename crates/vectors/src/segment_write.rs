@@ -11,7 +11,7 @@
 //! the fences, the writer's buffer, and what the index build takes from its account.
 
 use crate::api::CollectionConfig;
-use crate::filter;
+use crate::bloom;
 use crate::ordinals::Ordinals;
 use crate::segment::{
     FENCES, FILTER, NUMBERS, PAYLOAD, PAYLOAD_AT, SegmentMeta, UUIDS, VectorMeta, index_tag, present_tag,
@@ -108,10 +108,10 @@ pub(crate) fn write_segment(
 }
 
 fn write_filter(rows: &mut dyn Rows, out: &mut PageWriter, work: &Work<'_>) -> Result<Counted> {
-    let bytes = filter::bytes(rows.len_at_most());
+    let bytes = bloom::bytes(rows.len_at_most());
     let _held = work.account.try_reserve(bytes as u64)?;
     let mut bits = vec![0u8; bytes];
-    let blocks = bytes / filter::BLOCK;
+    let blocks = bytes / bloom::BLOCK;
     let mut counted = Counted { points: 0, numbers: 0, first: None, last: 0, payload_bytes: 0 };
     rows.walk(Walk::Lengths, &mut |row| {
         if counted.points == u32::MAX - 1 {
@@ -124,8 +124,8 @@ fn write_filter(rows: &mut dyn Rows, out: &mut PageWriter, work: &Work<'_>) -> R
             counted.first.get_or_insert(number);
             counted.last = number;
         }
-        let (block, hash) = filter::place(row.id, blocks);
-        filter::insert(&mut bits[block * filter::BLOCK..][..filter::BLOCK], hash);
+        let (block, hash) = bloom::place(row.id, blocks);
+        bloom::insert(&mut bits[block * bloom::BLOCK..][..bloom::BLOCK], hash);
         Ok(())
     })?;
     let dense = counted.dense_from().is_some() && counted.numbers == counted.points;

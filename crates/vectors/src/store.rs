@@ -23,6 +23,7 @@ use parking_lot::{Mutex, RwLock};
 use ramekin_base::limits::payload_max;
 use ramekin_base::{Clock, Error, PointId, Result};
 use ramekin_disk::Disk;
+use ramekin_fields::Filter;
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget, Reservation, YieldOrder};
 use ramekin_pages::Pages;
@@ -381,17 +382,29 @@ impl Store {
         read::get(&self.shared, &collection, ids, parts)
     }
 
-    pub fn scroll(&self, name: &str, from: Option<PointId>, limit: usize, parts: &Parts) -> Result<Held<Page>> {
+    /// A page of the points that pass a filter, in id order.
+    pub fn scroll(
+        &self,
+        name: &str,
+        from: Option<PointId>,
+        limit: usize,
+        filter: &Filter,
+        parts: &Parts,
+    ) -> Result<Held<Page>> {
         if limit > ramekin_base::limits::RESULTS_MAX {
             let most = ramekin_base::limits::RESULTS_MAX;
             return Err(Error::invalid(format!("limit is {limit}; at most {most} points are allowed")));
         }
         let collection = self.find_with(name, parts)?;
-        read::scroll(&self.shared, &collection, from, limit, parts)
+        read::scroll(&self.shared, &collection, from, limit, filter, parts)
     }
 
-    pub fn count(&self, name: &str) -> Result<u64> {
+    /// How many points pass a filter.
+    pub fn count(&self, name: &str, filter: &Filter) -> Result<u64> {
         let collection = self.shared.find(name)?;
+        if !filter.is_empty() {
+            return read::count(&self.shared, &collection, filter);
+        }
         // Of one moment: no point is on its way from one part to another.
         let _change = collection.change.lock();
         Ok(collection.view.load().live())

@@ -8,13 +8,20 @@
 use crate::segment::{FETCH_BYTES, read_number};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
+use ramekin_memory::Reservation;
 use ramekin_pages::{Pages, Section};
 
 /// Texts fetched in one batch at most.
 const BATCH: usize = 64;
 
-/// The texts of these numbers, in the order asked. `name` is the file's, for errors.
-pub(crate) fn read(pages: &Pages, ends: &Section, texts: &Section, numbers: &[u32], name: &str) -> Result<Vec<String>> {
+/// The texts of these numbers, in the order asked; `memory` grows by what they hold. `name` is the file's, for errors.
+pub(crate) fn read(
+    pages: &Pages,
+    (ends, texts): (&Section, &Section),
+    numbers: &[u32],
+    name: &str,
+    memory: &mut Reservation,
+) -> Result<Vec<String>> {
     let mut read = Vec::with_capacity(numbers.len());
     for numbers in numbers.chunks(BATCH) {
         let spans = spans(pages, ends, texts, numbers, name)?;
@@ -30,8 +37,7 @@ pub(crate) fn read(pages: &Pages, ends: &Section, texts: &Section, numbers: &[u3
             }
             let pinned = fetch.run()?;
             for want in &wants {
-                let bytes = want.map(|want| pinned.bytes(want).to_vec()).unwrap_or_default();
-                read.push(of_bytes(bytes, name)?);
+                read.push(of_bytes(want.map_or(&[][..], |want| pinned.bytes(want)), name, memory)?);
             }
             rest = &rest[wants.len()..];
         }
@@ -55,6 +61,9 @@ fn spans(pages: &Pages, ends: &Section, texts: &Section, numbers: &[u32], name: 
     wants.into_iter().map(span).collect()
 }
 
-pub(crate) fn of_bytes(bytes: Vec<u8>, name: &str) -> Result<String> {
-    String::from_utf8(bytes).map_err(|_| Error::corrupt("a payload is not UTF-8").at(name))
+/// A copy of a text, once there is memory for it.
+pub(crate) fn of_bytes(bytes: &[u8], name: &str, memory: &mut Reservation) -> Result<String> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Error::corrupt("a payload is not UTF-8").at(name))?;
+    memory.grow(text.len() as u64)?;
+    Ok(text.to_owned())
 }

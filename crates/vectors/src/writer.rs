@@ -9,14 +9,18 @@
 //! it be applied, then becomes a whole upsert or whole new payloads. Order is total, so replay is the
 //! same loop.
 
-use crate::api::{Batch, Wait, Write, Written};
+use crate::api::{Batch, Mode, Parts, Selection, Wait, Write, Written};
 use crate::collection::Collection;
-use crate::growing::{Growing, PayloadAt};
+use crate::conditional;
+use crate::growing::{CLEAN, Growing, PayloadAt};
 use crate::op::{self, MetaOp};
+use crate::read;
 use crate::rest;
+use crate::rewrite::VectorChange;
 use crate::shared::Shared;
 use crate::store::Done;
 use ramekin_base::{Error, PointId, Result};
+use ramekin_fields::Filter;
 use ramekin_log::{Log, Position};
 use ramekin_memory::Reservation;
 use std::sync::Arc;
@@ -26,6 +30,8 @@ use std::sync::atomic::Ordering;
 pub(crate) const RECORD_BYTES: usize = 32 << 10;
 /// Bytes of the log that wait for one fsync at most.
 const GROUP_BYTES: u64 = 2 << 20;
+/// Points that a filter selects at a time.
+const PAGE_POINTS: usize = 1024;
 /// Points that a change reads and rewrites at a time.
 pub(crate) const REWRITE_POINTS: usize = 64;
 
@@ -52,9 +58,8 @@ pub(crate) enum Request {
 /// A logged operation that waits for the fsync.
 pub(crate) enum Pending {
     Upsert { collection: Arc<Collection>, batch: Batch, parts: Vec<Part>, sequence: u64, answer: Option<Answer> },
-    Delete { collection: Arc<Collection>, ids: Vec<PointId>, position: Position, sequence: u64, answer: Answer },
+    Delete { collection: Arc<Collection>, ids: Vec<PointId>, position: Position, sequence: u64, answer: Option<Answer> },
     Payloads { collection: Arc<Collection>, ids: Vec<PointId>, payloads: Vec<PayloadAt>, memory: Reservation },
-    Answer { sequence: u64, answer: Answer },
 }
 
 /// A record of an upsert: its points and where their payloads stand in it.
@@ -116,13 +121,17 @@ impl Writer {
                 let sequence = self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1;
                 match write {
                     Write::Upsert(batch) => self.upsert(&collection, batch, sequence, Some(answer)),
-                    Write::Delete(ids) => self.delete(collection, ids, sequence, answer),
-                    Write::Payload { ids, change } => {
-                        let changed = self.change_payloads(&collection, &ids, &change, sequence);
-                        drop((ids, change));
+                    Write::Delete(Selection::Ids(ids)) => match self.log_deletes(&collection, &ids, sequence) {
+                        Ok(position) => {
+                            let answer = Some(answer);
+                            self.pending.push(Pending::Delete { collection, ids, position, sequence, answer });
+                        }
+                        Err(error) => (answer.done)(Err(error)),
+                    },
+                    write => {
+                        let changed = self.change(&collection, write, sequence);
                         answer.give_unless(sequence, changed);
                     }
-                    change => self.rewrite(&collection, &change, sequence, answer),
                 }
             }
             Request::Meta { op, done } => {
@@ -186,57 +195,126 @@ impl Writer {
         Ok(parts)
     }
 
-    fn delete(&mut self, collection: Arc<Collection>, ids: Vec<PointId>, sequence: u64, answer: Answer) {
-        let mut first_position = None;
-        // A delete of many ids is several records too, each well below the log's limit.
+    /// Logs deletes; those of many ids in several records, each well below the log's limit. Returns where the first is.
+    fn log_deletes(&mut self, collection: &Collection, ids: &[PointId], sequence: u64) -> Result<Position> {
+        let mut first_position = CLEAN;
         for ids in ids.chunks(RECORD_BYTES / 17) {
             self.record.clear();
             op::encode_delete(&mut self.record, sequence, collection.number, ids);
-            match self.log.append(&self.record) {
-                Ok(position) => _ = first_position.get_or_insert(position),
-                Err(error) => return (answer.done)(Err(error)),
-            }
+            first_position = first_position.min(self.log.append(&self.record)?);
         }
-        self.pending.push(match first_position {
-            Some(position) => Pending::Delete { collection, ids, position, sequence, answer },
-            None => Pending::Answer { sequence, answer },
-        });
+        Ok(first_position)
     }
 
-    /// Reads the points that a change names, changes them, and logs them whole.
-    fn rewrite(&mut self, collection: &Arc<Collection>, change: &Write, sequence: u64, answer: Answer) {
-        self.flush();
-        if let Err(error) = collection.check_current() {
-            return (answer.done)(Err(error));
+    /// Does a write that depends on what is stored, durably. Returns the first of its ids that no point has.
+    fn change(&mut self, collection: &Arc<Collection>, write: Write, sequence: u64) -> Result<Option<PointId>> {
+        match write {
+            Write::Delete(points) => self.each_page(collection, &points, |writer, ids| {
+                let (ids, collection) = (ids.to_vec(), collection.clone());
+                let position = writer.log_deletes(&collection, &ids, sequence)?;
+                writer.pending.push(Pending::Delete { collection, ids, position, sequence, answer: None });
+                writer.flush_checked().map(|()| None)
+            }),
+            Write::Payload { points, change } => self.each_page(collection, &points, |writer, ids| {
+                writer.change_payloads(collection, ids, &change, sequence)
+            }),
+            Write::DeleteVectors { points, names } => {
+                let change = VectorChange::Delete(names);
+                self.each_page(collection, &points, |writer, ids| writer.rewrite(collection, ids, &change, sequence))
+            }
+            Write::UpdateVectors(mut batch) => {
+                let ids = std::mem::take(&mut batch.ids);
+                self.rewrite(collection, &ids, &VectorChange::Replace(batch), sequence)
+            }
+            Write::Conditional { batch, mode, filter } => {
+                self.write_conditionally(collection, &batch, mode, &filter, sequence).map(|()| None)
+            }
+            Write::Upsert(_) => Err(Error::bug("an upsert depends on nothing")),
         }
-        let ids = crate::rewrite::ids(change);
+    }
+
+    fn write_conditionally(
+        &mut self,
+        collection: &Arc<Collection>,
+        batch: &Batch,
+        mode: Mode,
+        filter: &Filter,
+        sequence: u64,
+    ) -> Result<()> {
+        for from in (0..batch.ids.len()).step_by(REWRITE_POINTS) {
+            self.flush();
+            collection.check_current()?;
+            let range = from..(from + REWRITE_POINTS).min(batch.ids.len());
+            let mut batch = conditional::written(&self.shared, collection, batch, range, mode, filter)?;
+            if mode == Mode::Vectors {
+                let ids = std::mem::take(&mut batch.ids);
+                self.rewrite(collection, &ids, &VectorChange::Replace(batch), sequence)?;
+            } else if !batch.ids.is_empty() {
+                self.log_whole(collection, batch, sequence)?;
+            }
+        }
+        self.log.check_open()
+    }
+
+    /// Logs whole points that take the place of what was read, and applies them.
+    fn log_whole(&mut self, collection: &Arc<Collection>, batch: Batch, sequence: u64) -> Result<()> {
+        let parts = self.log_upsert(collection, &batch, sequence)?;
+        let collection = collection.clone();
+        self.pending.push(Pending::Upsert { collection, batch, parts, sequence, answer: None });
+        // Later points of the same change may name the same id again.
+        self.flush_checked()
+    }
+
+    /// Calls `change` with the points of a selection, a page at a time where a filter selects them. A point that is
+    /// there when its page's turn comes and passes the filter is changed.
+    fn each_page(
+        &mut self,
+        collection: &Arc<Collection>,
+        points: &Selection,
+        mut change: impl FnMut(&mut Self, &[PointId]) -> Result<Option<PointId>>,
+    ) -> Result<Option<PointId>> {
+        let filter = match points {
+            Selection::Ids(ids) => return change(self, ids),
+            Selection::Filter(filter) => filter,
+        };
+        let mut from = None;
+        loop {
+            // What was written before must be there to be read.
+            self.flush();
+            self.log.check_open()?;
+            collection.check_current()?;
+            let page = read::scroll(&self.shared, collection, from, PAGE_POINTS, filter, &Parts::default())?.value;
+            let ids: Vec<PointId> = page.records.iter().map(|record| record.id).collect();
+            change(self, &ids)?;
+            match page.next {
+                Some(_) => from = page.next,
+                None => return Ok(None),
+            }
+            self.keep_bounds();
+        }
+    }
+
+    /// Reads points, changes their vectors, and logs them whole.
+    fn rewrite(
+        &mut self,
+        collection: &Arc<Collection>,
+        ids: &[PointId],
+        change: &VectorChange,
+        sequence: u64,
+    ) -> Result<Option<PointId>> {
+        self.flush();
+        collection.check_current()?;
         let (mut from, mut missing) = (0, None);
         while from < ids.len() {
             let range = from..(from + REWRITE_POINTS).min(ids.len());
             from = range.end;
-            let batch = crate::rewrite::resolve(&self.shared, collection, change, range);
-            let logged = batch.and_then(|(batch, absent)| {
-                missing = missing.or(absent);
-                if batch.ids.is_empty() {
-                    Ok(())
-                } else {
-                    let parts = self.log_upsert(collection, &batch, sequence)?;
-                    self.pending.push(Pending::Upsert {
-                        collection: collection.clone(),
-                        batch,
-                        parts,
-                        sequence,
-                        answer: None,
-                    });
-                    // Later points of the same change may name the same id again.
-                    self.flush_checked()
-                }
-            });
-            if let Err(error) = logged {
-                return (answer.done)(Err(error));
+            let (batch, absent) = crate::rewrite::resolve(&self.shared, collection, ids, change, range)?;
+            missing = missing.or(absent);
+            if !batch.ids.is_empty() {
+                self.log_whole(collection, batch, sequence)?;
             }
         }
-        answer.give_unless(sequence, self.log.check_open().map(|()| missing));
+        self.log.check_open().map(|()| missing)
     }
 
     fn meta(&mut self, op: MakeMeta) -> Result<bool> {
@@ -297,7 +375,9 @@ impl Writer {
                     durable.clone().and_then(|()| collection.apply_delete(&self.shared.pages, &ids, position));
                 note(&collection, &durable, &applied);
                 drop(ids);
-                answer.give(sequence, applied.clone());
+                if let Some(answer) = answer {
+                    answer.give(sequence, applied.clone());
+                }
                 applied
             }
             Pending::Payloads { collection, ids, payloads, mut memory } => {
@@ -306,10 +386,6 @@ impl Writer {
                     .and_then(|()| collection.apply_payloads(&self.shared.pages, &ids, &payloads, &mut memory));
                 note(&collection, &durable, &applied);
                 applied
-            }
-            Pending::Answer { sequence, answer } => {
-                answer.give(sequence, durable.clone());
-                durable
             }
         }
     }

@@ -4,6 +4,7 @@
 
 use ramekin_base::{Kind, PointId, Rng, SystemClock};
 use ramekin_disk::{Engine, probe};
+use ramekin_fields::Filter;
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
@@ -110,7 +111,7 @@ fn same(model: &Model, store: &Store) {
     let parts = Parts { payload: PayloadParts::None, vectors: VectorParts::All };
     let (mut from, mut seen) = (None, Model::new());
     loop {
-        let page = store.scroll("c", from, 333, &parts).unwrap().value;
+        let page = store.scroll("c", from, 333, &Filter::default(), &parts).unwrap().value;
         let vectors = |record: Record| (record.id, record.vectors.unwrap().into_iter().collect());
         seen.extend(page.records.into_iter().map(vectors));
         from = page.next;
@@ -180,13 +181,20 @@ fn rounded_values_are_kept_and_scored_through_everything() {
             write(&store, Write::Upsert(upsert)).unwrap();
             let dead = ids(&mut rng, 40);
             dead.iter().for_each(|id| _ = model.remove(id));
-            write(&store, Write::Delete(dead)).unwrap();
+            write(&store, Write::Delete(Selection::Ids(dead))).unwrap();
             // The vectors that a change does not name stay as they are; so do those of a changed payload.
             let some: Vec<PointId> = model.keys().copied().filter(|_| rng.chance(0.02)).collect();
             let note = |id, name: &str, vector| _ = model.get_mut(&id).unwrap().insert(name.to_owned(), vector);
             let changed = batch(&mut rng, some.clone(), metric, note);
             write(&store, Write::UpdateVectors(changed)).unwrap();
-            write(&store, Write::Payload { ids: some, change: PayloadChange::Merge("{\"a\":1}".into()) }).unwrap();
+            write(
+                &store,
+                Write::Payload {
+                    points: Selection::Ids(some),
+                    change: PayloadChange::Merge { keys: "{\"a\":1}".into(), path: None },
+                },
+            )
+            .unwrap();
             if rng.chance(0.5) {
                 store.freeze_for_tests("c").unwrap();
             }

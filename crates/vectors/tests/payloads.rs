@@ -4,6 +4,7 @@
 
 use ramekin_base::{Clock, Kind, ManualClock, PointId, Rng, SystemClock};
 use ramekin_disk::{Engine, probe};
+use ramekin_fields::{Condition, FieldCondition, Filter, Match, Point, Scalar, Span, Subject, Test, parts};
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
@@ -99,30 +100,32 @@ fn change(store: &Store, model: &mut Model, ids: Vec<PointId>, change: PayloadCh
     for id in &ids {
         let Some((_, payload)) = model.get_mut(id) else { continue };
         match &change {
-            PayloadChange::Merge(new) => payload.extend(serde_json::from_str::<Map<_, _>>(new).unwrap()),
+            PayloadChange::Merge { keys: new, .. } => payload.extend(serde_json::from_str::<Map<_, _>>(new).unwrap()),
             PayloadChange::Overwrite(new) => *payload = serde_json::from_str(new).unwrap(),
-            PayloadChange::DeleteKeys(keys) => keys.iter().for_each(|key| _ = payload.remove(key)),
+            PayloadChange::DeleteKeys(keys) => keys.iter().for_each(|key| parts::remove(payload, key)),
             PayloadChange::Clear => payload.clear(),
         }
     }
-    write(store, Write::Payload { ids, change });
+    write(store, Write::Payload { points: Selection::Ids(ids), change });
 }
 
 fn any_change(rng: &mut Rng) -> PayloadChange {
     match rng.below(5) {
-        0 | 1 => PayloadChange::Merge(format!("{{\"m{}\":{}}}", rng.below(3), rng.below(1000)).into()),
+        0 | 1 => {
+            PayloadChange::Merge { keys: format!("{{\"m{}\":{}}}", rng.below(3), rng.below(1000)).into(), path: None }
+        }
         2 => PayloadChange::Overwrite(format!("{{\"o\":\"{}\"}}", "x".repeat(rng.below(900) as usize)).into()),
-        3 => PayloadChange::DeleteKeys(vec!["n".into(), "m1".into()]),
+        3 => PayloadChange::DeleteKeys(vec![ramekin_fields::Path::of_key("n"), ramekin_fields::Path::of_key("m1")]),
         _ => PayloadChange::Clear,
     }
 }
 
 fn same(model: &Model, store: &Store) {
     let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
-    assert_eq!(store.count("c").unwrap(), model.len() as u64);
+    assert_eq!(store.count("c", &Filter::default()).unwrap(), model.len() as u64);
     let (mut from, mut seen) = (None, Vec::new());
     loop {
-        let page = store.scroll("c", from, 200, &parts).unwrap().value;
+        let page = store.scroll("c", from, 200, &Filter::default(), &parts).unwrap().value;
         seen.extend(page.records);
         from = page.next;
         if from.is_none() {
@@ -136,16 +139,74 @@ fn same(model: &Model, store: &Store) {
         let held: Value = serde_json::from_str(&record.payload.unwrap()).unwrap();
         assert_eq!(held, Value::Object(payload.clone()), "{}", record.id);
     }
+    filters().iter().for_each(|filter| selects_the_same(filter, model, store));
+}
+
+/// One of each kind that looks at what changes here.
+fn filters() -> Vec<Filter> {
+    let path = |text: &str| ramekin_fields::Path::parse(text).unwrap();
+    let field = |text: &str, test| Condition::Field(FieldCondition { path: path(text), tests: vec![test] });
+    let one = || field("a", Test::Match(Match::Value(Scalar::Integer(1))));
+    let several = Span { gte: Some(2), ..Span::default() };
+    vec![
+        Filter { must: vec![one()], ..Filter::default() },
+        Filter { must_not: vec![one(), Condition::IsEmpty(path("n"))], ..Filter::default() },
+        Filter {
+            should: vec![field("b[]", Test::Range(Span::default())), Condition::IsNull(path("d.e"))],
+            ..Filter::default()
+        },
+        Filter { must: vec![field("b", Test::Count(several))], ..Filter::default() },
+        Filter { must: vec![Condition::HasId((0..40).step_by(3).map(PointId::Num).collect())], ..Filter::default() },
+        Filter { must: vec![Condition::HasVector("none".into())], ..Filter::default() },
+    ]
+}
+
+fn selects_the_same(filter: &Filter, model: &Model, store: &Store) {
+    let has_vector = |name: &str| name.is_empty();
+    let passes = |(id, (_, payload)): &(&PointId, &(Vec<f32>, Map<String, Value>))| {
+        filter.passes(&Subject { payload, point: Some(Point { id: **id, has_vector: &has_vector }) })
+    };
+    let expected: Vec<_> = model.iter().filter(passes).collect();
+    assert_eq!(store.count("c", filter).unwrap(), expected.len() as u64, "{filter:?}");
+    let ids: Vec<PointId> = expected.iter().map(|(id, _)| **id).collect();
+    let (mut from, mut seen) = (None, Vec::new());
+    loop {
+        let page = store.scroll("c", from, 37, filter, &Parts::default()).unwrap().value;
+        seen.extend(page.records.iter().map(|record| record.id));
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ids, "{filter:?}");
+    let asked = [1.0, -0.5, 0.25, 2.0];
+    let dot = |vector: &[f32]| vector.iter().zip(asked).map(|(a, b)| a * b).sum::<f32>();
+    let mut scores: Vec<f32> = expected.iter().map(|(_, (vector, _))| dot(vector)).collect();
+    scores.sort_unstable_by(|a, b| b.total_cmp(a));
+    let query = Query { filter: filter.clone(), ..Query::new(Target::Vector(asked.to_vec()), 12) };
+    let found = store.query("c", &query).unwrap().0.value;
+    assert_eq!(found.len(), scores.len().min(12), "{filter:?}");
+    found.iter().zip(scores).for_each(|(found, score)| assert!((found.score - score).abs() < 1e-4, "{filter:?}"));
 }
 
 /// All four changes, each on points of its own, and one that names an id twice and one that is not there.
 fn all_changes(store: &Store, model: &mut Model) {
     let ids = |from: u64| (from..from + 100).map(id).collect::<Vec<_>>();
-    change(store, model, ids(0), PayloadChange::Merge("{\"a\":1}".into()));
+    change(store, model, ids(0), PayloadChange::Merge { keys: "{\"a\":1}".into(), path: None });
     change(store, model, ids(50), PayloadChange::Overwrite("{\"b\":[1,2],\"c\":\"é\"}".into()));
-    change(store, model, ids(100), PayloadChange::DeleteKeys(vec!["n".into(), "b".into()]));
+    change(
+        store,
+        model,
+        ids(100),
+        PayloadChange::DeleteKeys(vec![ramekin_fields::Path::of_key("n"), ramekin_fields::Path::of_key("b")]),
+    );
     change(store, model, ids(180), PayloadChange::Clear);
-    change(store, model, vec![id(7), id(99_999), id(7)], PayloadChange::Merge("{\"d\":{\"e\":null}}".into()));
+    change(
+        store,
+        model,
+        vec![id(7), id(99_999), id(7)],
+        PayloadChange::Merge { keys: "{\"d\":{\"e\":null}}".into(), path: None },
+    );
 }
 
 #[test]
@@ -163,7 +224,12 @@ fn changes_wherever_points_stand_and_after_restarts() {
             2 => sealed(&store),
             _ => {
                 sealed(&store);
-                change(&store, &mut model, (0..300).map(id).collect(), PayloadChange::Merge("{\"z\":0}".into()));
+                change(
+                    &store,
+                    &mut model,
+                    (0..300).map(id).collect(),
+                    PayloadChange::Merge { keys: "{\"z\":0}".into(), path: None },
+                );
                 folded(&store);
                 upsert(&store, &mut model, &mut rng, (350..380).map(id));
             }
@@ -180,7 +246,7 @@ fn changes_wherever_points_stand_and_after_restarts() {
                 settle(&store);
                 let dead: Vec<PointId> = (0..110).map(|at| id(at * 2)).collect();
                 dead.iter().for_each(|id| _ = model.remove(id));
-                write(&store, Write::Delete(dead));
+                write(&store, Write::Delete(Selection::Ids(dead)));
                 clock.advance(Duration::from_secs(60));
                 settle(&store);
                 assert_eq!(store.patches_for_tests("c").unwrap(), (0, 0), "the rewrite took all in");
@@ -245,7 +311,7 @@ fn changes_mixed_with_all_other_writes() {
             2 => {
                 let ids = some(&mut rng, 20);
                 ids.iter().for_each(|id| _ = model.remove(id));
-                write(&store, Write::Delete(ids));
+                write(&store, Write::Delete(Selection::Ids(ids)));
             }
             3 => _ = store.freeze_for_tests("c").unwrap(),
             4 => store.fold_for_tests("c").unwrap(),
@@ -289,7 +355,7 @@ fn a_key_of_many_points_stays_within_memory_and_log() {
         for first in (0..20_000).step_by(2000) {
             let ids = (first..first + 2000).map(id).collect();
             let new = format!("{{\"k{round}\":\"{value}\"}}");
-            change(&store, &mut model, ids, PayloadChange::Merge(new.into()));
+            change(&store, &mut model, ids, PayloadChange::Merge { keys: new.into(), path: None });
             let (patches, runs) = store.patches_for_tests("c").unwrap();
             assert!(patches as u64 * 64 <= (24 << 20) / 8 / 8, "{patches} patches");
             assert!(runs <= 8 * store.info("c").unwrap().segments as usize, "{runs} runs");
@@ -333,7 +399,7 @@ fn readers_never_see_an_older_payload_while_seals_folds_and_merges_run() {
     let mut rng = Rng::new(77);
     upsert(&store, &mut Model::new(), &mut rng, (0..POINTS).map(id));
     let all: Vec<PointId> = (0..POINTS).map(id).collect();
-    write(&store, Write::Payload { ids: all, change: PayloadChange::Overwrite("{\"v\":0}".into()) });
+    write(&store, Write::Payload { points: Selection::Ids(all), change: PayloadChange::Overwrite("{\"v\":0}".into()) });
     let known: Vec<AtomicU64> = (0..POINTS).map(|_| AtomicU64::new(0)).collect();
     let done = AtomicBool::new(false);
     let version = |record: &Record| {
@@ -369,7 +435,13 @@ fn readers_never_see_an_older_payload_while_seals_folds_and_merges_run() {
                 batch.payloads = vec![new; numbers.len()];
                 write(&store, Write::Upsert(batch));
             } else {
-                write(&store, Write::Payload { ids, change: PayloadChange::Merge(new) });
+                write(
+                    &store,
+                    Write::Payload {
+                        points: Selection::Ids(ids),
+                        change: PayloadChange::Merge { keys: new, path: None },
+                    },
+                );
             }
             numbers.iter().for_each(|number| known[*number as usize].store(round, Ordering::SeqCst));
             match rng.below(4) {
@@ -383,7 +455,7 @@ fn readers_never_see_an_older_payload_while_seals_folds_and_merges_run() {
     store.close();
     drop(store);
     let store = open(folder.path(), 24, false);
-    let found = store.scroll("c", None, POINTS as usize, &parts).unwrap().value.records;
+    let found = store.scroll("c", None, POINTS as usize, &Filter::default(), &parts).unwrap().value.records;
     let versions: BTreeMap<PointId, u64> = found.iter().map(|record| (record.id, version(record))).collect();
     for (number, known) in known.iter().enumerate() {
         assert_eq!(versions[&id(number as u64)], known.load(Ordering::SeqCst));
@@ -409,7 +481,12 @@ fn scrolls_and_searches_never_miss_a_point_that_is_replaced() {
                 let query = Query { exact: true, parts: parts.clone(), ..Query::new(target, POINTS as usize) };
                 while !done.load(Ordering::SeqCst) {
                     let found = if seed == 0 {
-                        store.scroll("c", None, POINTS as usize, &parts).unwrap().value.records.len()
+                        store
+                            .scroll("c", None, POINTS as usize, &Filter::default(), &parts)
+                            .unwrap()
+                            .value
+                            .records
+                            .len()
                     } else {
                         store.query("c", &query).unwrap().0.value.len()
                     };

@@ -5,6 +5,7 @@
 
 use ramekin_base::{ManualClock, PointId, Rng};
 use ramekin_disk::{Engine, probe};
+use ramekin_fields::Filter;
 use ramekin_memory::{Budget, Ledger};
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
@@ -145,7 +146,7 @@ fn memory_is_lent_at_rest_and_back_before_a_write() {
     }
     drop(rest);
     world.pass(10_000);
-    assert_eq!(world.store.count("c").unwrap(), 60_000);
+    assert_eq!(world.store.count("c", &Filter::default()).unwrap(), 60_000);
     assert_eq!(world.found(&mut rng).len(), 10);
 }
 
@@ -162,7 +163,7 @@ fn what_is_lent_is_not_for_a_crowd() {
     world.write(&mut rng, 500..1000).unwrap();
     world.write(&mut rng, 0..10).unwrap();
     drop(held);
-    assert_eq!(world.store.count("c").unwrap(), 1000);
+    assert_eq!(world.store.count("c", &Filter::default()).unwrap(), 1000);
 }
 
 #[test]

@@ -4,6 +4,7 @@
 
 use ramekin_base::{PointId, Rng, SystemClock};
 use ramekin_disk::{Disk, Engine, probe};
+use ramekin_fields::Filter;
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
@@ -71,10 +72,10 @@ fn everything() -> Parts {
 }
 
 fn same(model: &Model, store: &Store) {
-    assert_eq!(store.count("c").unwrap(), model.len() as u64);
+    assert_eq!(store.count("c", &Filter::default()).unwrap(), model.len() as u64);
     let (mut from, mut seen) = (None, Vec::new());
     loop {
-        let page = store.scroll("c", from, 333, &everything()).unwrap().value;
+        let page = store.scroll("c", from, 333, &Filter::default(), &everything()).unwrap().value;
         seen.extend(page.records);
         from = page.next;
         if from.is_none() {
@@ -127,7 +128,7 @@ fn a_store_answers_as_its_model_through_seals_merges_and_restarts() {
         write(&store, upsert).unwrap();
         let dead: Vec<PointId> = (0..rng.below(60)).map(|_| id(&mut rng)).collect();
         dead.iter().for_each(|id| _ = model.remove(id));
-        write(&store, Write::Delete(dead)).unwrap();
+        write(&store, Write::Delete(Selection::Ids(dead))).unwrap();
         if rng.chance(0.3) {
             store.freeze_for_tests("c").unwrap();
         }
@@ -160,7 +161,10 @@ fn changes_of_parts_of_points() {
     while store.turn() {}
     let ids = vec![PointId::Num(7), PointId::Num(9999)];
     // Who waits hears of the point that is missing; the other was changed.
-    let missing = write(&store, Write::Payload { ids, change: PayloadChange::Overwrite("{\"x\":1}".into()) });
+    let missing = write(
+        &store,
+        Write::Payload { points: Selection::Ids(ids), change: PayloadChange::Overwrite("{\"x\":1}".into()) },
+    );
     assert_eq!(missing.unwrap_err().kind(), ramekin_base::Kind::NotFound);
     model.get_mut(&PointId::Num(7)).unwrap().1 = "{\"x\":1}".into();
     let column = Column { name: String::new(), dim: DIM, present: vec![0], data: vec![0.5; DIM] };

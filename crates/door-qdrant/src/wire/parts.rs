@@ -1,6 +1,8 @@
 //! Which parts of points to return: `with_payload` and `with_vector`.
 
+use super::filter::read_path;
 use super::json::{Decoded, Flaw, Reader};
+use ramekin_fields::Path;
 use ramekin_vectors::{PayloadParts, VectorParts};
 
 /// `true`, `["a", "b.c"]`, `{"include": [...]}`, `{"exclude": [...]}` or `null`, which is `missing`.
@@ -27,14 +29,10 @@ pub fn payload(reader: &mut Reader<'_>, missing: PayloadParts) -> Decoded<Payloa
     }
 }
 
-fn paths(reader: &mut Reader<'_>) -> Decoded<Vec<String>> {
+fn paths(reader: &mut Reader<'_>) -> Decoded<Vec<Path>> {
     let mut paths = Vec::new();
     reader.array(|reader, _| {
-        let path = reader.string()?;
-        if path.contains(['[', '"']) {
-            return Err(Flaw::unbuilt(format!("a payload path with brackets or quotes ({path})")));
-        }
-        paths.push(path.into_owned());
+        paths.push(read_path(reader)?);
         Ok(())
     })?;
     Ok(paths)

@@ -1,0 +1,201 @@
+//! Parts of a payload: what of it to return, and changing it below a path.
+//!
+//! ```text
+//!   include  a value stays whose way and a path agree as far as both go    {"a":{"b":1,"c":2}}, a.b ─► {"a":{"b":1}}
+//!   exclude  a value goes whose way begins with a path
+//!   merge    keys into the object at a path, which is made where it is not there; a null takes its key away
+//!   remove   the key that a path ends with; [] at the end empties the array
+//! ```
+//!
+//! The way to an element is written `[]`: a path that names one element by its number keeps none and drops none.
+
+use crate::path::{Path, Step};
+use serde_json::{Map, Value};
+
+/// Keeps what paths name.
+pub fn include(payload: &mut Map<String, Value>, paths: &[Path]) {
+    let starts = |key: &str| paths.iter().filter(|path| path.parts().0 == key).map(|path| path.parts().1).collect();
+    payload.retain(|key, value| {
+        let left: Vec<&[Step]> = starts(key);
+        if left.is_empty() {
+            return false;
+        }
+        keep(value, &left);
+        true
+    });
+}
+
+/// Keeps in a value what the rests of paths name; one that ends here names all of it.
+fn keep(value: &mut Value, left: &[&[Step]]) {
+    if left.iter().any(|steps| steps.is_empty()) {
+        return;
+    }
+    let after = |taken: &dyn Fn(&Step) -> bool| -> Vec<&[Step]> {
+        left.iter().filter(|steps| taken(&steps[0])).map(|steps| &steps[1..]).collect()
+    };
+    match value {
+        Value::Object(object) => object.retain(|key, value| {
+            let left = after(&|step| matches!(step, Step::Key(name) if **name == **key));
+            keep(value, &left);
+            !left.is_empty()
+        }),
+        Value::Array(items) => {
+            let left = after(&|step| *step == Step::Each);
+            if left.is_empty() {
+                items.clear();
+            }
+            items.iter_mut().for_each(|item| keep(item, &left));
+        }
+        _ => {}
+    }
+}
+
+/// Drops what paths name.
+pub fn exclude(payload: &mut Map<String, Value>, paths: &[Path]) {
+    let is_counted = |path: &&Path| path.parts().1.iter().any(|step| matches!(step, Step::Element(_)));
+    paths.iter().filter(|path| !is_counted(path)).for_each(|path| remove(payload, path));
+}
+
+/// Takes away the key that a path ends with, wherever it leads; `[]` at its end empties arrays.
+pub fn remove(payload: &mut Map<String, Value>, path: &Path) {
+    let (first, steps) = path.parts();
+    remove_key(payload, first, steps);
+}
+
+fn remove_key(object: &mut Map<String, Value>, key: &str, rest: &[Step]) {
+    match (rest, object.get_mut(key)) {
+        ([], _) => _ = object.remove(key),
+        (rest, Some(value)) => remove_below(value, rest),
+        (_, None) => {}
+    }
+}
+
+fn remove_below(value: &mut Value, steps: &[Step]) {
+    let Some((step, rest)) = steps.split_first() else { return };
+    match (step, value) {
+        (Step::Key(key), Value::Object(object)) => remove_key(object, key, rest),
+        (Step::Each, Value::Array(items)) if rest.is_empty() => items.clear(),
+        (Step::Each, Value::Array(items)) => items.iter_mut().for_each(|item| remove_below(item, rest)),
+        (Step::Element(at), Value::Array(items)) => {
+            if let Some(item) = items.get_mut(*at) {
+                remove_below(item, rest);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// Sets keys of the object that stands at `path`, or of the payload itself.
+pub fn merge(payload: &mut Map<String, Value>, path: Option<&Path>, keys: &Map<String, Value>) {
+    match path {
+        None => merge_keys(payload, keys),
+        Some(path) => {
+            let (first, steps) = path.parts();
+            merge_below(payload.entry(first).or_insert(Value::Null), steps, keys);
+        }
+    }
+}
+
+fn merge_below(value: &mut Value, steps: &[Step], keys: &Map<String, Value>) {
+    match steps.split_first() {
+        None => with_object(value, |object| merge_keys(object, keys)),
+        Some((Step::Key(key), rest)) => {
+            with_object(value, |object| merge_below(object.entry(&**key).or_insert(Value::Null), rest, keys));
+        }
+        Some((step, rest)) => match (step, value) {
+            (Step::Element(at), Value::Array(items)) => {
+                if let Some(item) = items.get_mut(*at) {
+                    merge_below(item, rest, keys);
+                }
+            }
+            (_, Value::Array(items)) => items.iter_mut().for_each(|item| merge_below(item, rest, keys)),
+            // Which elements there should be nobody knows.
+            (_, value) => *value = Value::Array(Vec::new()),
+        },
+    }
+}
+
+/// Changes the object that stands here; what else stood here is replaced by an empty one before.
+fn with_object(value: &mut Value, change: impl FnOnce(&mut Map<String, Value>)) {
+    let mut object = match std::mem::take(value) {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    };
+    change(&mut object);
+    *value = Value::Object(object);
+}
+
+fn merge_keys(object: &mut Map<String, Value>, keys: &Map<String, Value>) {
+    for (key, value) in keys {
+        match value {
+            Value::Null => _ = object.remove(key),
+            value => _ = object.insert(key.clone(), value.clone()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn changed(mut payload: Value, change: impl FnOnce(&mut Map<String, Value>)) -> Value {
+        change(payload.as_object_mut().unwrap());
+        payload
+    }
+
+    fn paths(texts: &[&str]) -> Vec<Path> {
+        texts.iter().map(|text| Path::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn parts_that_paths_name() {
+        let payload =
+            || json!({"a": {"b": 1, "c": [{"d": 1, "e": 2}, {"d": 3}, 5]}, "x": 1, "y": [[{"z": 1}], [{"w": 3}]]});
+        let kept = |texts: &[&str]| changed(payload(), |payload| include(payload, &paths(texts)));
+        assert_eq!(kept(&["a.b"]), json!({"a": {"b": 1}}));
+        assert_eq!(kept(&["a.c[].d"]), json!({"a": {"c": [{"d": 1}, {"d": 3}, 5]}}));
+        assert_eq!(kept(&["a.c[0].d"]), json!({"a": {"c": []}}));
+        assert_eq!(kept(&["a.c.d"]), json!({"a": {"c": []}}));
+        assert_eq!(kept(&["a.b", "a.c[]", "q"]), json!({"a": {"b": 1, "c": [{"d": 1, "e": 2}, {"d": 3}, 5]}}));
+        assert_eq!(kept(&["y[].z"]), json!({"y": [[], []]}));
+        assert_eq!(kept(&["y[][].z", "x"]), json!({"x": 1, "y": [[{"z": 1}], [{}]]}));
+        let left = |texts: &[&str]| changed(payload(), |payload| exclude(payload, &paths(texts)));
+        assert_eq!(left(&["a.c[].d", "y"]), json!({"a": {"b": 1, "c": [{"e": 2}, {}, 5]}, "x": 1}));
+        assert_eq!(left(&["a", "y[]", "q.r"]), json!({"x": 1, "y": []}));
+        assert_eq!(left(&["a.c.d", "a.c[1]", "a.c[0].d"]), payload());
+    }
+
+    #[test]
+    fn keys_are_merged_below_a_path() {
+        let merged = |payload: Value, path: &str, keys: Value| {
+            let path = (!path.is_empty()).then(|| Path::parse(path).unwrap());
+            changed(payload, |payload| merge(payload, path.as_ref(), keys.as_object().unwrap()))
+        };
+        assert_eq!(merged(json!({"a": 1, "c": 1}), "", json!({"a": null, "b": 2})), json!({"b": 2, "c": 1}));
+        assert_eq!(merged(json!({"a": {"x": 1}}), "", json!({"a": {"y": 2}})), json!({"a": {"y": 2}}));
+        assert_eq!(merged(json!({"a": {"x": 1}}), "a", json!({"y": 2})), json!({"a": {"x": 1, "y": 2}}));
+        assert_eq!(merged(json!({"a": 1}), "a.b.c", json!({"y": 2})), json!({"a": {"b": {"c": {"y": 2}}}}));
+        assert_eq!(
+            merged(json!({"a": [{"b": 1}, 3]}), "a[]", json!({"y": 2})),
+            json!({"a": [{"b": 1, "y": 2}, {"y": 2}]})
+        );
+        assert_eq!(merged(json!({"a": [{"b": 1}, 3]}), "a[0]", json!({"y": 2})), json!({"a": [{"b": 1, "y": 2}, 3]}));
+        assert_eq!(merged(json!({"a": [3]}), "a[5]", json!({"y": 2})), json!({"a": [3]}));
+        assert_eq!(merged(json!({"a": 1}), "a[0].b", json!({"y": 2})), json!({"a": []}));
+        assert_eq!(merged(json!({}), "a[]", json!({"y": 2})), json!({"a": []}));
+    }
+
+    #[test]
+    fn keys_are_removed_wherever_a_path_leads() {
+        let removed =
+            |payload: Value, path: &str| changed(payload, |payload| remove(payload, &Path::parse(path).unwrap()));
+        assert_eq!(removed(json!({"a": {"b": 1, "c": 2}}), "a.b"), json!({"a": {"c": 2}}));
+        assert_eq!(removed(json!({"a": [{"b": 1, "c": 2}, {"b": 3}]}), "a[].b"), json!({"a": [{"c": 2}, {}]}));
+        assert_eq!(removed(json!({"a": [{"b": 1}, {"b": 2}]}), "a[0].b"), json!({"a": [{}, {"b": 2}]}));
+        assert_eq!(removed(json!({"a": [1, 2]}), "a[]"), json!({"a": []}));
+        assert_eq!(removed(json!({"a": [[1], [2]]}), "a[][]"), json!({"a": [[], []]}));
+        assert_eq!(removed(json!({"a": [1, 2]}), "a[1]"), json!({"a": [1, 2]}));
+        assert_eq!(removed(json!({"a.b": 1}), "\"a.b\""), json!({}));
+    }
+}

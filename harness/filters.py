@@ -1,0 +1,215 @@
+"""Payloads and filters drawn by chance, as JSON; and the same filters as objects of `qdrant-edge-py`.
+
+    payload   k words, i integers, f floats, b booleans, t times, g places, x text, n objects, m anything:
+              each may be missing, null, one value, or an array of some
+    filter    every condition of the API, joined three deep
+"""
+
+import random
+
+WORDS = ["red", "green", "blue", "Blue", "dark blue", "x", "", "1", "über"]
+TEXTS = ["The quick brown fox", "quick, brown dog", "a lazy dog sleeps", "Über den Wolken", "fox-trot", "", "dog dog dog"]
+TIMES = ["2020-01-01", "2020-06-15T12:30:00Z", "2021-01-01 00:00:00", "2021-03-04T05:06:07.5+02:00", "2019-12-31T23:59", "never"]
+PLACES = [(13.4, 52.5), (11.6, 48.1), (-0.1, 51.5), (179.9, -16.0), (-179.9, -17.0), (0.0, 0.0), (2.35, 48.85)]
+PATHS = ["k", "i", "f", "b", "t", "g", "x", "m", "k[]", "i[]", "n[].a", "n[].b", "n[].c[].d", "n[0].a", "n.a", "o.p", 'o."q r"', "zz", "m[].a"]
+
+
+def place(rnd: random.Random) -> dict:
+    lon, lat = rnd.choice(PLACES)
+    return {"lon": lon, "lat": lat}
+
+
+def scalar(rnd: random.Random, kind: str):
+    match kind:
+        case "k":
+            return rnd.choice(WORDS)
+        case "i":
+            return rnd.randint(-4, 6)
+        case "f":
+            return rnd.choice([rnd.uniform(-3, 5), float(rnd.randint(-3, 5))])
+        case "b":
+            return rnd.random() < 0.5
+        case "t":
+            return rnd.choice(TIMES)
+        case "g":
+            return place(rnd)
+        case "x":
+            return rnd.choice(TEXTS)
+        case "n":
+            inner = {"a": value(rnd, "i"), "b": value(rnd, "k"), "c": [{"d": rnd.randint(0, 3)} for _ in range(rnd.randint(0, 2))]}
+            return {key: inner[key] for key in inner if rnd.random() < 0.7}
+    return scalar(rnd, rnd.choice("kifbtgxn"))
+
+
+def value(rnd: random.Random, kind: str):
+    """One value, several, or none of some sort."""
+    chance = rnd.random()
+    if chance < 0.08:
+        return None
+    if chance < 0.35 or kind == "n" and chance < 0.9:
+        many = [scalar(rnd, kind) for _ in range(rnd.randint(0, 3))]
+        return [*many, None] if rnd.random() < 0.1 else many
+    return scalar(rnd, kind)
+
+
+def payload(rnd: random.Random) -> dict:
+    made = {kind: value(rnd, kind) for kind in "kifbtgxnm" if rnd.random() < 0.7}
+    if rnd.random() < 0.5:
+        made["o"] = {"p": value(rnd, "i"), "q r": value(rnd, "k")}
+    return made
+
+
+def bounds(rnd: random.Random, draw) -> dict:
+    return {name: draw() for name in rnd.sample(["gt", "gte", "lt", "lte"], rnd.randint(1, 2))}
+
+
+def ring(rnd: random.Random, least: float, most: float) -> dict:
+    lon, lat, size = rnd.uniform(-10, 15), rnd.uniform(40, 52), rnd.uniform(least, most)
+    corners = [(lon - size, lat - size), (lon + size, lat - size), (lon + size / 2, lat + size), (lon - size, lat + size / 3)]
+    points = [{"lon": max(-180.0, min(180.0, x)), "lat": max(-85.0, min(85.0, y))} for x, y in corners]
+    return {"points": [*points, points[0]]}
+
+
+def match(rnd: random.Random, booleans: bool) -> dict:
+    kind = rnd.choice(["word", "integer", "boolean", "any", "except", "text", "text_any", "phrase", "prefix"])
+    match kind:
+        case "word":
+            return {"value": rnd.choice(WORDS)}
+        case "boolean" if booleans:
+            return {"value": rnd.random() < 0.5}
+        case "integer" | "boolean":
+            return {"value": rnd.randint(-4, 6)}
+        case "any" | "except":
+            some = rnd.sample(WORDS, rnd.randint(0, 4)) if rnd.random() < 0.5 else rnd.sample(range(-4, 7), rnd.randint(1, 4))
+            return {kind: some}
+        case "prefix":
+            return {"prefix": rnd.choice(["b", "Bl", "da", "", "q"])}
+    return {kind: rnd.choice(["quick", "brown fox", "dog", "Quick DOG", "über", "qui", "", "lazy fox", "dog dog"])}
+
+
+def test(rnd: random.Random, booleans: bool) -> dict:
+    kind = rnd.choice(["match"] * 4 + ["range", "range", "times", "count", "box", "radius", "polygon", "is_empty", "is_null"])
+    match kind:
+        case "match":
+            return {"match": match(rnd, booleans)}
+        case "range":
+            return {"range": bounds(rnd, lambda: rnd.choice([rnd.uniform(-3, 5), rnd.randint(-3, 5)]))}
+        case "times":
+            return {"range": bounds(rnd, lambda: rnd.choice(TIMES[:-1]))}
+        case "count":
+            return {"values_count": bounds(rnd, lambda: rnd.randint(0, 3))}
+        case "box":
+            west, east = (rnd.uniform(-20, 0), rnd.uniform(1, 20)) if rnd.random() < 0.8 else (179.0, -179.0)
+            return {"geo_bounding_box": {"top_left": {"lon": west, "lat": rnd.uniform(45, 60)}, "bottom_right": {"lon": east, "lat": rnd.uniform(-20, 44)}}}
+        case "radius":
+            return {"geo_radius": {"center": place(rnd), "radius": rnd.choice([1.0, 1e5, 7e5, 1e6, 5e6])}}
+        case "polygon":
+            return {"geo_polygon": {"exterior": ring(rnd, 3, 20), "interiors": [ring(rnd, 0.5, 2)] if rnd.random() < 0.5 else []}}
+    return {kind: rnd.random() < 0.5}
+
+
+def condition(rnd: random.Random, ids: list, depth: int, booleans: bool, nested: bool) -> dict:
+    kind = rnd.choice(["field"] * 8 + ["is_empty", "is_null", "has_id", "has_vector", "nested", "nested", "filter", "slice"])
+    match kind:
+        case "is_empty" | "is_null":
+            return {kind: {"key": rnd.choice(PATHS)}}
+        case "has_id" if not nested:
+            return {"has_id": rnd.sample(ids, min(len(ids), rnd.randint(0, 12)))}
+        case "has_vector" if not nested:
+            return {"has_vector": rnd.choice(["", "none"])}
+        case "slice" if not nested:
+            total = rnd.randint(1, 5)
+            return {"slice": {"total": total, "index": rnd.randrange(total)}}
+        case "nested" if depth > 0:
+            key = rnd.choice(["c", "c[]"]) if nested else rnd.choice(["n", "n[]", "m"])
+            return {"nested": {"key": key, "filter": draw(rnd, ids, depth - 1, booleans, True)}}
+        case "filter" if depth > 0:
+            return draw(rnd, ids, depth - 1, booleans, nested)
+    key = rnd.choice(["a", "b", "c[].d", "d", "zz"]) if nested else rnd.choice(PATHS)
+    return {"key": key, **test(rnd, booleans)}
+
+
+def draw(rnd: random.Random, ids: list, depth: int = 2, booleans: bool = True, nested: bool = False) -> dict:
+    """A filter. `booleans`: with matches of booleans. `nested`: for the objects of an array."""
+    some = lambda most: [condition(rnd, ids, depth, booleans, nested) for _ in range(rnd.randint(1, most))]  # noqa: E731
+    made = {part: some(most) for part, most, chance in [("must", 2, 0.6), ("should", 3, 0.4), ("must_not", 2, 0.3)] if rnd.random() < chance}
+    if rnd.random() < 0.1:
+        made["min_should"] = {"conditions": some(4), "min_count": rnd.randint(1, 3)}
+    if rnd.random() < 0.2 and "must" in made:
+        made["must"] = made["must"][0]  # one alone will do
+    return made
+
+
+# The same for qdrant-edge-py.
+
+
+def to_edge(filter: dict):
+    import qdrant_edge as edge
+
+    def conditions(listed):
+        return None if listed is None else [one(c) for c in (listed if isinstance(listed, list) else [listed])]
+
+    def point(p):
+        return edge.GeoPoint(lon=p["lon"], lat=p["lat"])
+
+    def points(r):
+        return [point(p) for p in r["points"]]
+
+    def matched(m):
+        kinds = {
+            "value": edge.MatchValue,
+            "any": edge.MatchAny,
+            "except": edge.MatchExcept,
+            "text": edge.MatchText,
+            "text_any": edge.MatchTextAny,
+            "phrase": edge.MatchPhrase,
+            "prefix": edge.MatchPrefix,
+        }
+        ((kind, asked),) = m.items()
+        return kinds[kind](asked)
+
+    def spanned(make, span):
+        return make(**{name: span.get(name) for name in ("gt", "gte", "lt", "lte")})
+
+    def tested(c):
+        ((kind, asked),) = [(k, v) for k, v in c.items() if k != "key"]
+        match kind:
+            case "match":
+                return {"match": matched(asked)}
+            case "range":
+                is_time = any(isinstance(bound, str) for bound in asked.values())
+                return {"range": spanned(edge.RangeDateTime if is_time else edge.RangeFloat, asked)}
+            case "values_count":
+                return {"values_count": spanned(edge.ValuesCount, asked)}
+            case "geo_bounding_box":
+                return {kind: edge.GeoBoundingBox(point(asked["top_left"]), point(asked["bottom_right"]))}
+            case "geo_radius":
+                return {kind: edge.GeoRadius(point(asked["center"]), asked["radius"])}
+            case "geo_polygon":
+                return {kind: edge.GeoPolygon(points(asked["exterior"]), [points(r) for r in asked["interiors"]])}
+        return {kind: asked}
+
+    def one(c):
+        if "key" in c:
+            return edge.FieldCondition(c["key"], **tested(c))
+        if "is_empty" in c:
+            return edge.IsEmptyCondition(c["is_empty"]["key"])
+        if "is_null" in c:
+            return edge.IsNullCondition(c["is_null"]["key"])
+        if "has_id" in c:
+            return edge.HasIdCondition(set(c["has_id"]))
+        if "has_vector" in c:
+            return edge.HasVectorCondition(c["has_vector"])
+        if "slice" in c:
+            return edge.SliceCondition(**c["slice"])
+        if "nested" in c:
+            return edge.NestedCondition(c["nested"]["key"], to_edge(c["nested"]["filter"]))
+        return to_edge(c)
+
+    least = filter.get("min_should")
+    return edge.Filter(
+        must=conditions(filter.get("must")),
+        should=conditions(filter.get("should")),
+        must_not=conditions(filter.get("must_not")),
+        min_should=edge.MinShould(conditions(least["conditions"]), least["min_count"]) if least else None,
+    )
