@@ -21,6 +21,8 @@ const EVERY: Duration = Duration::from_secs(1);
 const QUIET_ROUNDS: u32 = 60;
 /// Of what is booked and not touched, the bytes that are counted on to stay so.
 const UNTOUCHED_MAX: u64 = 2 << 20;
+/// Up to this budget all of it is.
+const SMALL_BUDGET: u64 = 32 << 20;
 const STACK_BYTES: usize = 128 << 10;
 const KEPT_FORMULA: &str = "held by the allocator - handed out - what base has for it";
 
@@ -68,7 +70,7 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lo
         allocator_decay();
         let ledger = Ledger::take(budget);
         quiet = report(&ledger, quiet);
-        book(&mut kept, ledger.unaccounted_bytes, allocator_resident().unwrap_or_default());
+        book(&mut kept, ledger.budget_bytes, ledger.unaccounted_bytes, allocator_resident().unwrap_or_default());
         if let (Err(error), Some(on_fault)) = (lock.check(), on_fault.take_if(|_| lock.check().is_err())) {
             on_fault(error);
         }
@@ -78,12 +80,13 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lo
 
 /// Books what the allocator keeps beyond what it handed out and `base` has for it, as far as the scales show it: what others
 /// have booked and not yet touched is room for it, but for [`UNTOUCHED_MAX`] at most, since a section that is booked is
-/// soon loaded. Only cached pages make way; sections are planned again when the store next lies down, and then there is
+/// soon loaded (a small budget, where a seal needs what is left, has next to no sections). Only cached pages make way; sections are planned again when the store next lies down, and then there is
 /// room for less of them.
-fn book(kept: &mut Reservation, unaccounted: i64, (held, handed_out): (u64, u64)) {
+fn book(kept: &mut Reservation, budget: u64, unaccounted: i64, (held, handed_out): (u64, u64)) {
     let shown = (kept.bytes() as i64 + unaccounted).max(0) as u64;
     let beyond = held.saturating_sub(handed_out + ALLOCATOR);
-    let bytes = beyond.min(shown).max(beyond.saturating_sub(UNTOUCHED_MAX));
+    let sure = beyond.saturating_sub(UNTOUCHED_MAX).min(budget.saturating_sub(SMALL_BUDGET) / 16);
+    let bytes = beyond.min(shown).max(sure);
     match bytes.checked_sub(kept.bytes()) {
         Some(more) => kept.grow_from_pages(more),
         None => kept.shrink(kept.bytes() - bytes),
@@ -140,17 +143,19 @@ mod tests {
         let looks =
             [(20, 20, 20), (0, 20, 20), (0, 5, 5), (9, 12, 12), (-4, 12, 8), (30, 38, 30), (-40, 38, 0), (5, 0, 0)];
         for (unaccounted, beyond, booked) in looks {
-            book(&mut kept, unaccounted, (1000 + ALLOCATOR + beyond, 1000));
+            book(&mut kept, 100, unaccounted, (1000 + ALLOCATOR + beyond, 1000));
             assert_eq!(kept.bytes(), booked);
         }
         drop(other);
-        book(&mut kept, 40, (ALLOCATOR + 50, 0));
+        book(&mut kept, 100, 40, (ALLOCATOR + 50, 0));
         assert_eq!(kept.bytes(), 40);
         // What is booked and not touched stays so in part.
         let budget = Budget::new(100 << 20);
         let mut kept = budget.root().child("allocator", "").try_reserve(0).unwrap();
-        book(&mut kept, -(50 << 20), (ALLOCATOR + UNTOUCHED_MAX + 3, 0));
-        assert_eq!(kept.bytes(), 3);
+        for (size, booked) in [(100 << 20, 3 << 20), (48 << 20, 1 << 20), (24 << 20, 0)] {
+            book(&mut kept, size, -(50 << 20), (ALLOCATOR + UNTOUCHED_MAX + (3 << 20), 0));
+            assert_eq!(kept.bytes(), booked);
+        }
     }
 
     #[test]
