@@ -148,25 +148,6 @@ def test_payload_parts_by_path(client, name):
     assert part(True) == {"a": {"c": [{"e": 2}, {}]}, "x y": 1}
 
 
-def test_as_the_local_mode_does(filled, name):
-    """The local mode splits texts at spaces only, and takes bounds and counts of nothing otherwise; else it agrees."""
-    client, local = filled
-    rnd = random.Random(11)
-    compared = 0
-    for _ in range(300):
-        asked = filters.draw(rnd, list(range(POINTS)))
-        if any(word in str(asked) for word in ("'text", "'phrase", "'prefix", "'slice", "'has_vector", "'values_count", "[0]", "geo_", "except")):
-            continue
-        asked = models.Filter.model_validate(asked)
-        try:
-            theirs = ids(local.scroll(name, asked, limit=POINTS)[0])
-        except Exception:  # noqa: BLE001 - what the local mode cannot do
-            continue
-        assert ids(client.scroll(name, asked, limit=POINTS)[0]) == theirs, asked
-        compared += 1
-    assert compared > 50
-
-
 @pytest.mark.parametrize(
     "asked, status, said",
     [

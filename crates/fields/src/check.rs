@@ -74,38 +74,44 @@ fn slice_hash(id: PointId) -> u64 {
 }
 
 fn is_empty(path: &Path, payload: &Map<String, Value>) -> bool {
-    !path.any(payload, &mut |value| match value {
-        Value::Null => false,
-        Value::Array(items) => !items.is_empty(),
-        _ => true,
-    })
+    !path.any(payload, &mut |value| !is_empty_value(value))
 }
 
 fn is_null(path: &Path, payload: &Map<String, Value>) -> bool {
-    path.any(payload, &mut |value| match value {
-        Value::Null => true,
-        Value::Array(items) => items.iter().any(Value::is_null),
-        _ => false,
-    })
+    path.any(payload, &mut |value| is_null_value(value))
+}
+
+fn is_empty_value(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+}
+
+fn is_null_value(value: &Value) -> bool {
+    value.is_null() || value.as_array().is_some_and(|items| items.iter().any(Value::is_null))
 }
 
 impl FieldCondition {
+    /// Whether one of the values at the path holds; where there is no value, `none`.
+    fn any_or_none(&self, payload: &Map<String, Value>, none: bool, holds: impl Fn(&Value) -> bool) -> bool {
+        let mut is_there = false;
+        let any = self.path.any(payload, &mut |value| {
+            is_there = true;
+            holds(value)
+        });
+        any || !is_there && none
+    }
+
     fn passes(&self, payload: &Map<String, Value>) -> bool {
         self.tests.iter().any(|test| match test {
-            Test::IsEmpty(wanted) => is_empty(&self.path, payload) == *wanted,
-            Test::IsNull(wanted) => is_null(&self.path, payload) == *wanted,
-            Test::Count(span) => {
-                let mut is_there = false;
-                let holds = self.path.any(payload, &mut |value| {
-                    is_there = true;
-                    span.holds(match value {
-                        Value::Null => 0,
-                        Value::Array(items) => items.len(),
-                        _ => 1,
-                    })
-                });
-                holds || !is_there && span.holds(0)
-            }
+            // Of each value by itself, or of nothing.
+            Test::IsEmpty(wanted) => self.any_or_none(payload, *wanted, |value| is_empty_value(value) == *wanted),
+            Test::IsNull(wanted) => self.any_or_none(payload, !*wanted, |value| is_null_value(value) == *wanted),
+            Test::Count(span) => self.any_or_none(payload, span.holds(0), |value| {
+                span.holds(match value {
+                    Value::Null => 0,
+                    Value::Array(items) => items.len(),
+                    _ => 1,
+                })
+            }),
             test => self.path.any(payload, &mut |value| match value {
                 Value::Array(items) => items.iter().any(|value| test.passes(value)),
                 value => test.passes(value),
@@ -136,7 +142,7 @@ impl Match {
             Self::Value(Scalar::Integer(integer)) => value.as_i64() == Some(*integer),
             Self::Value(Scalar::Bool(wanted)) => value.as_bool() == Some(*wanted),
             Self::Any(scalars) => scalars.hold(value),
-            Self::Except(scalars) => !matches!(value, Value::Null | Value::Object(_)) && !scalars.hold(value),
+            Self::Except(scalars) => !value.is_null() && !scalars.hold(value),
             Self::Text(asked) => value.as_str().is_some_and(|stored| text::has_all(stored, asked)),
             Self::TextAny(asked) => value.as_str().is_some_and(|stored| text::has_any(stored, asked)),
             Self::Phrase(asked) => value.as_str().is_some_and(|stored| text::has_phrase(stored, asked)),
@@ -201,8 +207,8 @@ mod tests {
         assert_eq!(passing(&kinds(), field("a", Test::Match(Match::Any(Scalars::integers(vec![2, 1]))))), [0, 7, 14]);
         assert!(passing(&kinds(), field("a", Test::Match(Match::Any(Scalars::words(Vec::new()))))).is_empty());
         let except = |scalars| passing(&kinds(), field("a", Test::Match(Match::Except(scalars))));
-        assert_eq!(except(Scalars::integers(vec![1])), [1, 2, 3, 4, 7, 8, 12, 15]);
-        assert_eq!(except(Scalars::words(vec!["1".into()])), [0, 1, 2, 4, 7, 8, 12, 14, 15]);
+        assert_eq!(except(Scalars::integers(vec![1])), [1, 2, 3, 4, 7, 8, 9, 10, 12, 15]);
+        assert_eq!(except(Scalars::words(vec!["1".into()])), [0, 1, 2, 4, 7, 8, 9, 10, 12, 14, 15]);
     }
 
     #[test]
@@ -212,6 +218,12 @@ mod tests {
         let is_empty = passing(&kinds(), field("a", Test::IsEmpty(false)));
         assert_eq!(is_empty, [0, 1, 2, 3, 4, 7, 8, 9, 10, 12, 13, 14, 15]);
         assert_eq!(passing(&kinds(), field("a", Test::IsNull(false))).len(), 13);
+        // Of several values each may be what is asked for.
+        let many = json!([{"a": [1, null]}, {"a": [null]}, {"a": []}, {"a": [[]]}]);
+        assert_eq!(passing(&many, field("a[]", Test::IsEmpty(true))), [0, 1, 2, 3]);
+        assert_eq!(passing(&many, field("a[]", Test::IsEmpty(false))), [0]);
+        assert_eq!(passing(&many, field("a[]", Test::IsNull(false))), [0, 2, 3]);
+        assert_eq!(passing(&many, Condition::IsEmpty(path("a[]"))), [1, 2, 3]);
         let count = |span| passing(&kinds(), field("a", Test::Count(span)));
         assert_eq!(count(Span { lt: Some(1), ..Span::default() }), [5, 6, 11]);
         assert_eq!(count(Span { gte: Some(2), ..Span::default() }), [7, 10, 14]);
