@@ -34,6 +34,8 @@ pub struct Packed {
     /// Values in the dictionary.
     distinct: u32,
     rows: usize,
+    /// Bits of a code.
+    width: usize,
     planes: Vec<u64>,
     starts: Vec<u32>,
     lasts: Vec<u64>,
@@ -70,35 +72,36 @@ impl Packed {
             has_several |= matches!(cell, Cell::Several(_));
         });
         let width = width(distinct, has_nothing, has_several);
-        let mut packed = Self { distinct, rows, ..Self::default() };
+        let mut packed = Self { distinct, rows, width, ..Self::default() };
         packed.planes = vec![0; rows.div_ceil(BLOCK) * width];
         let mut row = 0;
         walk(&mut |cell| {
             if has_several && row % BLOCK == 0 {
                 packed.starts.push(packed.several as u32);
             }
-            packed.push(row, cell, width);
+            packed.push(row, cell);
             row += 1;
         });
         packed
     }
 
-    fn push(&mut self, row: usize, cell: Cell<'_>, width: usize) {
+    fn push(&mut self, row: usize, cell: Cell<'_>) {
         let code = match cell {
             Cell::One(code) => code,
             Cell::Nothing => self.distinct,
             Cell::Several(codes) => {
-                self.push_several(codes, width);
+                self.push_several(codes);
                 self.distinct + 1
             }
         };
-        let block = &mut self.planes[row / BLOCK * width..][..width];
+        let block = &mut self.planes[row / BLOCK * self.width..][..self.width];
         for (bit, plane) in block.iter_mut().enumerate() {
             *plane |= u64::from(code >> bit & 1) << (row % BLOCK);
         }
     }
 
-    fn push_several(&mut self, codes: &[u32], width: usize) {
+    fn push_several(&mut self, codes: &[u32]) {
+        let width = self.width;
         for (at, code) in codes.iter().enumerate() {
             let (number, is_last) = (self.several, at + 1 == codes.len());
             self.lasts.resize(number / 64 + 1, 0);
@@ -118,7 +121,7 @@ impl Packed {
         Column {
             distinct: self.distinct,
             rows: self.rows,
-            width: self.planes.len() / self.rows.div_ceil(BLOCK).max(1),
+            width: self.width,
             planes: &self.planes,
             starts: &self.starts,
             lasts: &self.lasts,
