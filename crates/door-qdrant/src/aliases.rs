@@ -30,7 +30,7 @@ pub fn actions(body: &[u8]) -> Result<Vec<AliasAction>> {
         _ => reader.skip(),
     })?;
     reader.finish()?;
-    Ok(actions.ok_or_else(|| Flaw::malformed("missing field `actions`"))?)
+    Ok(actions.ok_or_else(|| Flaw::missing("actions"))?)
 }
 
 fn action(reader: &mut Reader<'_>) -> Decoded<AliasAction> {
@@ -68,7 +68,7 @@ fn fields<const N: usize>(reader: &mut Reader<'_>, names: [&str; N]) -> Decoded<
         None => reader.skip(),
     })?;
     if let Some(missing) = values.iter().position(Option::is_none) {
-        return Err(Flaw::malformed(format!("missing field `{}`", names[missing])));
+        return Err(Flaw::missing(names[missing]));
     }
     Ok(values.map(Option::unwrap_or_default))
 }

@@ -72,7 +72,7 @@ impl Building {
         })?;
         for (field, there) in [("id", has_id), ("vector", has_vector)] {
             if !there {
-                return Err(Flaw::malformed(format!("missing field `{field}`")));
+                return Err(Flaw::missing(field));
             }
         }
         if row == 0 {
@@ -123,7 +123,7 @@ impl Building {
         })?;
         for (field, there) in [("ids", has_ids), ("vectors", has_vectors)] {
             if !there {
-                return Err(Flaw::malformed(format!("missing field `{field}`")));
+                return Err(Flaw::missing(field));
             }
         }
         Ok(())
@@ -162,17 +162,15 @@ impl Building {
 pub fn upsert(body: &[u8], room: &mut Room) -> Result<Write> {
     let (batch, condition) = decode_upsert(body, room)?;
     Ok(match condition {
-        Condition { mode: None | Some(Mode::Upsert), filter } if filter.is_empty() => Write::Upsert(batch),
-        Condition { mode, filter } => {
-            Write::Conditional { batch, mode: mode.unwrap_or(Mode::Upsert), filter: Box::new(filter) }
-        }
+        Condition { mode: Mode::Upsert, filter } if filter.is_empty() => Write::Upsert(batch),
+        Condition { mode, filter } => Write::Conditional { batch, mode, filter: Box::new(filter) },
     })
 }
 
 /// On what it depends whether a point is written.
 #[derive(Default)]
 struct Condition {
-    mode: Option<Mode>,
+    mode: Mode,
     filter: Filter,
 }
 
@@ -214,7 +212,7 @@ fn modifier(reader: &mut json::Reader<'_>, key: &str, room: &mut Room, condition
         "update_filter" => condition.filter = filter::read(reader, room)?,
         "update_mode" if reader.null()? => {}
         "update_mode" => {
-            condition.mode = Some(match reader.string()?.as_ref() {
+            condition.mode = match reader.string()?.as_ref() {
                 "upsert" => Mode::Upsert,
                 "insert_only" => Mode::InsertOnly,
                 "update_only" => Mode::UpdateOnly,
@@ -223,7 +221,7 @@ fn modifier(reader: &mut json::Reader<'_>, key: &str, room: &mut Room, condition
                         "unknown variant `{mode}`, expected one of `upsert`, `insert_only`, `update_only`"
                     )));
                 }
-            });
+            };
         }
         _ => reader.skip()?,
     }
@@ -247,7 +245,7 @@ pub fn update_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
         })?;
         reader.finish()?;
         match count {
-            None => Err(Flaw::malformed("missing field `points`")),
+            None => Err(Flaw::missing("points")),
             Some(0) => Err(Flaw::invalid("value [] invalid, must have at least 1 element").in_field("points")),
             Some(_) => building.finish(room),
         }

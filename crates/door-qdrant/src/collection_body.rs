@@ -162,8 +162,8 @@ fn vector(reader: &mut Reader<'_>) -> Decoded<VectorConfig> {
         }
         Ok(())
     })?;
-    let dim = dim.ok_or_else(|| Flaw::malformed("missing field `size`"))?;
-    let metric = metric.ok_or_else(|| Flaw::malformed("missing field `distance`"))?;
+    let dim = dim.ok_or_else(|| Flaw::missing("size"))?;
+    let metric = metric.ok_or_else(|| Flaw::missing("distance"))?;
     // It is kept to be echoed as it came too.
     let named = |datatype: &Datatype| echo.get(DATATYPE).is_some_and(|said| said == datatype.name());
     let datatype = Datatype::ALL.into_iter().find(named).unwrap_or_default();

@@ -44,7 +44,7 @@ pub fn wish(body: &[u8]) -> Result<Wish> {
         Ok(())
     })?;
     reader.finish()?;
-    let budget = budget.ok_or_else(|| Flaw::malformed("missing field `budget`"))?;
+    let budget = budget.ok_or_else(|| Flaw::missing("budget"))?;
     Ok(Wish { budget, persist })
 }
 

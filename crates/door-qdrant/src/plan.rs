@@ -63,7 +63,7 @@ pub fn wanted(body: &[u8], room: &mut Room) -> Result<Wanted> {
     })?;
     reader.finish()?;
     if !has_collections {
-        return Err(Flaw::malformed("missing field `collections`").into());
+        return Err(Flaw::missing("collections").into());
     }
     Ok(wanted)
 }
@@ -82,7 +82,7 @@ fn collection(reader: &mut Reader<'_>, at: usize) -> Decoded<Expected> {
         }
         Ok(())
     })?;
-    let points = points.ok_or_else(|| Flaw::malformed("missing field `points`"))?;
+    let points = points.ok_or_else(|| Flaw::missing("points"))?;
     Ok(Expected { name, config: making.config(), points, payload_bytes })
 }
 

@@ -85,7 +85,7 @@ fn batch(body: &[u8], room: &mut Room, read: Read) -> Decoded<Vec<Search>> {
         _ => reader.skip(),
     })?;
     reader.finish()?;
-    searches.ok_or_else(|| Flaw::malformed("missing field `searches`"))
+    searches.ok_or_else(|| Flaw::missing("searches"))
 }
 
 fn read(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Search> {
@@ -137,7 +137,7 @@ fn read_older(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Search> {
     })?;
     for (field, there) in [("vector", has_vector), ("limit", has_limit)] {
         if !there {
-            return Err(Flaw::malformed(format!("missing field `{field}`")));
+            return Err(Flaw::missing(field));
         }
     }
     check(search)
@@ -151,7 +151,7 @@ fn shared(reader: &mut Reader<'_>, key: &str, room: &mut Room, search: &mut Sear
         "offset" => query.offset = in_reach(reader.value::<Option<usize>>()?.unwrap_or(0))?,
         "score_threshold" if reader.null()? => query.score_threshold = None,
         "score_threshold" => query.score_threshold = Some(reader.float()?),
-        "with_payload" => query.parts.payload = parts::payload(reader, PayloadParts::None)?,
+        "with_payload" => query.parts.payload = parts::payload(reader, room, PayloadParts::None)?,
         "with_vector" | "with_vectors" => query.parts.vectors = parts::vector(reader)?,
         "params" if reader.null()? => {}
         "params" => search.oversampling = params(reader, query)?,

@@ -146,7 +146,7 @@ pub fn read(reader: &mut Reader<'_>, table: &[Field]) -> Decoded<Section> {
     })?;
     for (name, _, required) in table {
         if *required && !section.contains_key(*name) {
-            return Err(Flaw::malformed(format!("missing field `{name}`")));
+            return Err(Flaw::missing(name));
         }
     }
     Ok(section)

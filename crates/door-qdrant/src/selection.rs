@@ -79,12 +79,12 @@ fn with_payload(
         }
         "key" if reader.null()? => Ok(()),
         "key" => {
-            path = Some(read_path(reader)?);
+            path = Some(read_path(reader, room)?);
             Ok(())
         }
         _ => reader.skip(),
     })?;
-    let payload = payload.ok_or_else(|| Flaw::malformed("missing field `payload`"))?;
+    let payload = payload.ok_or_else(|| Flaw::missing("payload"))?;
     Ok(Write::Payload { points, change: change(payload, path) })
 }
 
@@ -100,14 +100,15 @@ pub fn overwrite_payload(body: &[u8], room: &mut Room) -> Result<Write> {
 }
 
 /// Reads a list of names or paths, each by `read`.
-fn several<T>(reader: &mut Reader<'_>, room: &mut Room, read: fn(&mut Reader<'_>) -> Decoded<T>) -> Decoded<Vec<T>> {
+fn several<T>(
+    reader: &mut Reader<'_>,
+    room: &mut Room,
+    read: fn(&mut Reader<'_>, &mut Room) -> Decoded<T>,
+) -> Decoded<Vec<T>> {
     let mut list = Vec::new();
     reader.array(|reader, _| {
-        let from = reader.at();
         room.extend(&mut list, 1)?;
-        list.push(read(reader)?);
-        // What an element owns is not longer than its text, but for the steps of a path.
-        room.take((reader.at() - from) as u64 * 12)?;
+        list.push(read(reader, room)?);
         Ok(())
     })?;
     Ok(list)
@@ -123,8 +124,14 @@ pub fn delete_payload(body: &[u8], room: &mut Room) -> Result<Write> {
         }
         _ => reader.skip(),
     })?;
-    let keys = keys.ok_or_else(|| Flaw::malformed("missing field `keys`"))?;
+    let keys = keys.ok_or_else(|| Flaw::missing("keys"))?;
     Ok(Write::Payload { points, change: PayloadChange::DeleteKeys(keys) })
+}
+
+fn vector_name(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<String> {
+    let name = reader.string()?;
+    room.take(name.len() as u64)?;
+    Ok(checked_name(&name)?.to_owned())
 }
 
 /// Decodes the body of `POST points/vectors/delete`.
@@ -132,13 +139,13 @@ pub fn delete_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
     let mut found = None;
     let points = select(body, room, |reader, key, room| match key {
         "vector" => {
-            found = Some(several(reader, room, |reader| Ok(checked_name(&reader.string()?)?.to_owned()))?);
+            found = Some(several(reader, room, vector_name)?);
             Ok(())
         }
         _ => reader.skip(),
     })?;
     match found {
-        None => Err(Flaw::malformed("missing field `vector`").into()),
+        None => Err(Flaw::missing("vector").into()),
         Some(names) if names.is_empty() => {
             Err(Flaw::invalid("value [] invalid, must have at least 1 element").in_field("vector").into())
         }
@@ -161,7 +168,7 @@ pub fn retrieve(body: &[u8], room: &mut Room) -> Result<Retrieve> {
     reader.object(|reader, key| {
         match key {
             "ids" => ids = Some(id::list(reader, room)?),
-            "with_payload" => parts.payload = parts::payload(reader, PayloadParts::All)?,
+            "with_payload" => parts.payload = parts::payload(reader, room, PayloadParts::All)?,
             "with_vector" | "with_vectors" => parts.vectors = parts::vector(reader)?,
             "shard_key" => read_unbuilt(reader)?,
             _ => reader.skip()?,
@@ -169,7 +176,7 @@ pub fn retrieve(body: &[u8], room: &mut Room) -> Result<Retrieve> {
         Ok(())
     })?;
     reader.finish()?;
-    let ids = ids.ok_or_else(|| Flaw::malformed("missing field `ids`"))?;
+    let ids = ids.ok_or_else(|| Flaw::missing("ids"))?;
     if ids.len() > limits::RESULTS_MAX {
         let most = limits::RESULTS_MAX;
         return Err(Flaw::invalid(format!("{} points, at most {most} in one request", ids.len()))
@@ -198,7 +205,7 @@ pub fn scroll(body: &[u8], room: &mut Room) -> Result<Scroll> {
             "offset" if reader.null()? => scroll.from = None,
             "offset" => scroll.from = Some(id::read(reader)?),
             "limit" => scroll.limit = limit(reader, 10)?,
-            "with_payload" => scroll.parts.payload = parts::payload(reader, PayloadParts::All)?,
+            "with_payload" => scroll.parts.payload = parts::payload(reader, room, PayloadParts::All)?,
             "with_vector" | "with_vectors" => scroll.parts.vectors = parts::vector(reader)?,
             "filter" => scroll.filter = filter::read(reader, room)?,
             "order_by" | "shard_key" => read_unbuilt(reader)?,

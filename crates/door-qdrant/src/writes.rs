@@ -147,7 +147,7 @@ fn read_operations(body: &[u8], room: &mut Room) -> Decoded<Vec<(Decode, Range<u
         _ => reader.skip(),
     })?;
     reader.finish()?;
-    list.ok_or_else(|| Flaw::malformed("missing field `operations`"))
+    list.ok_or_else(|| Flaw::missing("operations"))
 }
 
 fn operation(reader: &mut Reader<'_>, body: &[u8], room: &mut Room) -> Decoded<(Decode, Range<usize>)> {

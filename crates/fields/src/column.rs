@@ -160,11 +160,16 @@ impl Column<'_> {
             if holds(wanted, self.value(number)) {
                 return true;
             }
-            if self.lasts[number / 64] >> (number % 64) & 1 == 1 {
+            if self.is_last(number) {
                 return false;
             }
             number += 1;
         }
+    }
+
+    /// Whether a value is the last one of its point.
+    fn is_last(&self, number: usize) -> bool {
+        self.lasts[number / 64] >> (number % 64) & 1 == 1
     }
 
     /// The value that follows the values of so many points, from the value `number` on.
@@ -214,7 +219,7 @@ impl Column<'_> {
             loop {
                 passed |= if holds(wanted, self.value(value)) { bit } else { 0 };
                 value += 1;
-                if self.lasts[(value - 1) / 64] >> ((value - 1) % 64) & 1 == 1 {
+                if self.is_last(value - 1) {
                     break;
                 }
             }

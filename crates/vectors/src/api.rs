@@ -188,8 +188,9 @@ pub enum Selection {
 }
 
 /// Which points of a batch are written, beside that those which are there must pass a filter.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mode {
+    #[default]
     Upsert,
     /// Only points that are not there.
     InsertOnly,

@@ -41,12 +41,7 @@ impl Writer {
         change: &PayloadChange,
         sequence: u64,
     ) -> Result<Option<PointId>> {
-        // What was written before must be there to be read.
-        self.flush();
-        // A log that has closed, or one that memory is behind of, may hold more than can be read: then
-        // not even "there is no such point" would be true.
-        self.log.check_open()?;
-        collection.check_current()?;
+        self.catch_up(collection)?;
         let (mut from, mut most, mut pieces) = (0, REWRITE_POINTS, 0);
         let mut missing = None;
         while from < ids.len() {

@@ -96,15 +96,12 @@ fn from_segments(
         collection.reservoir.offer(shared, &query.using, &vector);
     }
     let pages = shared.pages.counted();
+    let matching = Matching::new(shared, &pages, view, &query.filter);
+    let passed = (!query.filter.is_empty()).then(|| Passed::new(shared, &matching)).transpose()?;
     let mut scratch = shared.scratch()?;
     let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
-    let hits = match query.filter.is_empty() {
-        true => segments(view, &query.using, &params, search, None),
-        false => {
-            let matching = Matching::new(shared, &pages, view, &query.filter);
-            segments(view, &query.using, &params, search, Some(&Passed::new(shared, &matching)?))
-        }
-    };
+    let hits = segments(view, &query.using, &params, search, passed.as_ref());
+    drop(passed);
     let profile = profile(&scratch.profile);
     shared.put_scratch(scratch);
     let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;

@@ -233,6 +233,14 @@ impl Writer {
         }
     }
 
+    /// Before points are read that are to be changed: what was written before must be there. A log that has closed, or one
+    /// that memory is behind of, may hold more than can be read: then not even "there is no such point" would be true.
+    pub(crate) fn catch_up(&mut self, collection: &Collection) -> Result<()> {
+        self.flush();
+        self.log.check_open()?;
+        collection.check_current()
+    }
+
     fn write_conditionally(
         &mut self,
         collection: &Arc<Collection>,
@@ -242,8 +250,7 @@ impl Writer {
         sequence: u64,
     ) -> Result<()> {
         for from in (0..batch.ids.len()).step_by(REWRITE_POINTS) {
-            self.flush();
-            collection.check_current()?;
+            self.catch_up(collection)?;
             let range = from..(from + REWRITE_POINTS).min(batch.ids.len());
             let mut batch = conditional::written(&self.shared, collection, batch, range, mode, filter)?;
             if mode == Mode::Vectors {
@@ -279,10 +286,7 @@ impl Writer {
         };
         let mut from = None;
         loop {
-            // What was written before must be there to be read.
-            self.flush();
-            self.log.check_open()?;
-            collection.check_current()?;
+            self.catch_up(collection)?;
             let page = read::scroll(&self.shared, collection, from, PAGE_POINTS, filter, &Parts::default())?.value;
             let ids: Vec<PointId> = page.records.iter().map(|record| record.id).collect();
             change(self, &ids)?;
@@ -302,8 +306,7 @@ impl Writer {
         change: &VectorChange,
         sequence: u64,
     ) -> Result<Option<PointId>> {
-        self.flush();
-        collection.check_current()?;
+        self.catch_up(collection)?;
         let (mut from, mut missing) = (0, None);
         while from < ids.len() {
             let range = from..(from + REWRITE_POINTS).min(ids.len());

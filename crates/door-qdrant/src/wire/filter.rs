@@ -73,10 +73,9 @@ fn min_should(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<MinShould> {
         }
         Ok(())
     })?;
-    let missing = |field| Flaw::malformed(format!("missing field `{field}`"));
     Ok(MinShould {
-        conditions: list.ok_or_else(|| missing("conditions"))?,
-        least: least.ok_or_else(|| missing("min_count"))?,
+        conditions: list.ok_or_else(|| Flaw::missing("conditions"))?,
+        least: least.ok_or_else(|| Flaw::missing("min_count"))?,
     })
 }
 
@@ -94,9 +93,9 @@ fn condition(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
         }
         is_filter = false;
         match key {
-            "key" => path = Some(read_path(reader)?),
-            "is_empty" if reader.peek()? == b'{' => other = Some(Condition::IsEmpty(path_of_object(reader)?)),
-            "is_null" if reader.peek()? == b'{' => other = Some(Condition::IsNull(path_of_object(reader)?)),
+            "key" => path = Some(read_path(reader, room)?),
+            "is_empty" if reader.peek()? == b'{' => other = Some(Condition::IsEmpty(path_of_object(reader, room)?)),
+            "is_null" if reader.peek()? == b'{' => other = Some(Condition::IsNull(path_of_object(reader, room)?)),
             "has_id" => {
                 let mut ids = id::list(reader, room)?;
                 ids.sort_unstable();
@@ -148,35 +147,40 @@ fn test(reader: &mut Reader<'_>, key: &str, room: &mut Room) -> Decoded<Option<T
 }
 
 /// Reads a path into a payload.
-pub fn read_path(reader: &mut Reader<'_>) -> Decoded<Path> {
-    Ok(Path::parse(&reader.string()?)?)
+pub fn read_path(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Path> {
+    let text = reader.string()?;
+    room.take(text.len() as u64 * PATH_BYTES)?;
+    Ok(Path::parse(&text)?)
 }
 
+/// Bytes that a path may take for each byte of its text: `[]` is a step.
+const PATH_BYTES: u64 = 12;
+
 /// Reads `{"key": path}`.
-fn path_of_object(reader: &mut Reader<'_>) -> Decoded<Path> {
+fn path_of_object(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Path> {
     let mut path = None;
     reader.object(|reader, key| match key {
         "key" => {
-            path = Some(read_path(reader)?);
+            path = Some(read_path(reader, room)?);
             Ok(())
         }
         _ => reader.skip(),
     })?;
-    path.ok_or_else(|| Flaw::malformed("missing field `key`"))
+    path.ok_or_else(|| Flaw::missing("key"))
 }
 
 fn nested(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
     let (mut path, mut filter) = (None, None);
     reader.object(|reader, key| {
         match key {
-            "key" => path = Some(read_path(reader)?),
+            "key" => path = Some(read_path(reader, room)?),
             "filter" => filter = Some(read(reader, room)?),
             _ => reader.skip()?,
         }
         Ok(())
     })?;
-    let path = path.ok_or_else(|| Flaw::malformed("missing field `key`"))?.to_elements();
-    let filter = filter.ok_or_else(|| Flaw::malformed("missing field `filter`"))?;
+    let path = path.ok_or_else(|| Flaw::missing("key"))?.to_elements();
+    let filter = filter.ok_or_else(|| Flaw::missing("filter"))?;
     Ok(Condition::Nested { path, filter })
 }
 
@@ -190,8 +194,8 @@ fn slice(reader: &mut Reader<'_>) -> Decoded<Condition> {
         }
         Ok(())
     })?;
-    let total = total.ok_or_else(|| Flaw::malformed("missing field `total`"))?;
-    let index = index.ok_or_else(|| Flaw::malformed("missing field `index`"))?;
+    let total = total.ok_or_else(|| Flaw::missing("total"))?;
+    let index = index.ok_or_else(|| Flaw::missing("index"))?;
     match index < total {
         true => Ok(Condition::Slice { total, index }),
         false => Err(Flaw::invalid(format!("index {index} invalid, must be less than total ({total})"))),
@@ -305,8 +309,7 @@ fn geo_point(reader: &mut Reader<'_>) -> Decoded<GeoPoint> {
         }
         Ok(())
     })?;
-    let missing = |field| Flaw::malformed(format!("missing field `{field}`"));
-    Ok(GeoPoint::new(lon.ok_or_else(|| missing("lon"))?, lat.ok_or_else(|| missing("lat"))?)?)
+    Ok(GeoPoint::new(lon.ok_or_else(|| Flaw::missing("lon"))?, lat.ok_or_else(|| Flaw::missing("lat"))?)?)
 }
 
 fn geo_box(reader: &mut Reader<'_>) -> Decoded<GeoBox> {
@@ -319,10 +322,9 @@ fn geo_box(reader: &mut Reader<'_>) -> Decoded<GeoBox> {
         }
         Ok(())
     })?;
-    let missing = |field| Flaw::malformed(format!("missing field `{field}`"));
     Ok(GeoBox {
-        top_left: top_left.ok_or_else(|| missing("top_left"))?,
-        bottom_right: bottom_right.ok_or_else(|| missing("bottom_right"))?,
+        top_left: top_left.ok_or_else(|| Flaw::missing("top_left"))?,
+        bottom_right: bottom_right.ok_or_else(|| Flaw::missing("bottom_right"))?,
     })
 }
 
@@ -336,8 +338,10 @@ fn geo_radius(reader: &mut Reader<'_>) -> Decoded<GeoRadius> {
         }
         Ok(())
     })?;
-    let missing = |field| Flaw::malformed(format!("missing field `{field}`"));
-    Ok(GeoRadius { center: center.ok_or_else(|| missing("center"))?, radius: radius.ok_or_else(|| missing("radius"))? })
+    Ok(GeoRadius {
+        center: center.ok_or_else(|| Flaw::missing("center"))?,
+        radius: radius.ok_or_else(|| Flaw::missing("radius"))?,
+    })
 }
 
 fn geo_polygon(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<GeoPolygon> {
@@ -357,7 +361,7 @@ fn geo_polygon(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<GeoPolygon> 
         }
         Ok(())
     })?;
-    let exterior = exterior.ok_or_else(|| Flaw::malformed("missing field `exterior`"))?;
+    let exterior = exterior.ok_or_else(|| Flaw::missing("exterior"))?;
     Ok(GeoPolygon::new(exterior, interiors)?)
 }
 
@@ -377,7 +381,7 @@ fn ring(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Vec<GeoPoint>> {
         }
         _ => reader.skip(),
     })?;
-    points.ok_or_else(|| Flaw::malformed("missing field `points`"))
+    points.ok_or_else(|| Flaw::missing("points"))
 }
 
 /// Reads a field of Qdrant's API that is not built here: only `null` passes.

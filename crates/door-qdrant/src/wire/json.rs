@@ -34,6 +34,11 @@ impl Flaw {
         Self::new(Kind::Malformed, message)
     }
 
+    /// A field that must be there and is not.
+    pub fn missing(field: &str) -> Box<Self> {
+        Self::malformed(format!("missing field `{field}`"))
+    }
+
     /// A value out of its range.
     pub fn invalid(message: impl Into<String>) -> Box<Self> {
         Self::new(Kind::Invalid, message)

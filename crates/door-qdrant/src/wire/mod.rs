@@ -3,7 +3,7 @@
 //! ```text
 //!   json     the cursor           numbers  digits to f32          id      7 or "550e8400-..."
 //!   vector   vectors to columns   parts    with_payload, with_vector
-//!   filter   none, or refused     room     the memory that a decoder may fill
+//!   filter   conditions, paths    room     the memory that a decoder may fill
 //! ```
 
 pub mod filter;

@@ -2,22 +2,23 @@
 
 use super::filter::read_path;
 use super::json::{Decoded, Flaw, Reader};
+use super::room::Room;
 use ramekin_fields::Path;
 use ramekin_vectors::{PayloadParts, VectorParts};
 
 /// `true`, `["a", "b.c"]`, `{"include": [...]}`, `{"exclude": [...]}` or `null`, which is `missing`.
-pub fn payload(reader: &mut Reader<'_>, missing: PayloadParts) -> Decoded<PayloadParts> {
+pub fn payload(reader: &mut Reader<'_>, room: &mut Room, missing: PayloadParts) -> Decoded<PayloadParts> {
     match reader.peek()? {
         b'n' => reader.null().map(|_| missing),
         b't' | b'f' => Ok(if reader.value()? { PayloadParts::All } else { PayloadParts::None }),
-        b'[' => paths(reader).map(PayloadParts::Include),
+        b'[' => paths(reader, room).map(PayloadParts::Include),
         b'{' => {
             let mut parts = None;
             reader.object(|reader, key| {
                 let read = match key {
                     _ if parts.is_some() => Err(Flaw::malformed("only one of `include` and `exclude` is allowed")),
-                    "include" => paths(reader).map(PayloadParts::Include),
-                    "exclude" => paths(reader).map(PayloadParts::Exclude),
+                    "include" => paths(reader, room).map(PayloadParts::Include),
+                    "exclude" => paths(reader, room).map(PayloadParts::Exclude),
                     _ => Err(Flaw::malformed("unknown field, expected `include` or `exclude`")),
                 };
                 parts = Some(read?);
@@ -29,10 +30,11 @@ pub fn payload(reader: &mut Reader<'_>, missing: PayloadParts) -> Decoded<Payloa
     }
 }
 
-fn paths(reader: &mut Reader<'_>) -> Decoded<Vec<Path>> {
+fn paths(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Vec<Path>> {
     let mut paths = Vec::new();
     reader.array(|reader, _| {
-        paths.push(read_path(reader)?);
+        room.extend(&mut paths, 1)?;
+        paths.push(read_path(reader, room)?);
         Ok(())
     })?;
     Ok(paths)
