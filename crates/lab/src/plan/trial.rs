@@ -206,21 +206,24 @@ impl Built {
         Ok(Self { rows, index, pages, cache, root, truth })
     }
 
-    /// Twice where queries read: as planned, and with what they read in memory.
+    /// As planned; then with what queries read in memory, which tells what reads cost; and the same by as many threads as there
+    /// are cores, which is how many searches of a server compute at a time.
     fn measure(&self, queries: &[f32], resident: &[Part], cache: u64) -> Result<Measured> {
-        let asked = self.search(queries, resident, cache)?;
+        let asked = self.search(queries, resident, cache, THREADS)?;
         let whole = [resident, &[Part::Rows, Part::Vectors]].concat();
-        let still = if asked.reads < 1.0 { asked } else { self.search(queries, &whole, cache)? };
+        let has_reads = asked.reads >= 1.0;
+        let still = if has_reads { self.search(queries, &whole, cache, THREADS)? } else { asked };
         let spared = asked.reads - still.reads;
         let read_s = match spared >= 1.0 {
             true => ((asked.search_s - still.search_s) / spared).clamp(READ_S.0, READ_S.1),
             false => guess::READ_S,
         };
-        Ok(Measured { read_s, search_s: (asked.search_s - asked.reads * read_s).max(1e-6), ..asked })
+        let alone = self.search(queries, if has_reads { &whole } else { resident }, cache, cores())?;
+        Ok(Measured { read_s, search_s: (alone.search_s - alone.reads * read_s).max(1e-6), ..asked })
     }
 
     /// Searches for a while; `search_s` is of the whole query.
-    fn search(&self, queries: &[f32], resident: &[Part], cache: u64) -> Result<Measured> {
+    fn search(&self, queries: &[f32], resident: &[Part], cache: u64, threads: usize) -> Result<Measured> {
         self.cache.set_limit(u64::MAX);
         for (part, section) in self.index.sections() {
             if resident.contains(&part) { section.load()? } else { section.unload() }
@@ -230,7 +233,7 @@ impl Built {
         self.cache.set_limit(self.cache.used().max(RESERVE) + cache.saturating_sub(RESERVE));
         let pages = self.pages.counted();
         let (clock, next, found) = (SystemClock::new(), AtomicUsize::new(0), AtomicU64::new(0));
-        let mut scratches = (0..THREADS).map(|_| Scratch::new(&self.root)).collect::<Result<Vec<_>>>()?;
+        let mut scratches = (0..threads).map(|_| Scratch::new(&self.root)).collect::<Result<Vec<_>>>()?;
         let start = clock.now();
         let goes_on = || (clock.now() - start).as_secs_f64() < MEASURE_S;
         let asked: Vec<Result<(u64, f64)>> = std::thread::scope(|scope| {
