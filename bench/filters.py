@@ -2,19 +2,24 @@
 
     payloads --> ramekin serve, over REST   in segments, in overlays, and in the newest part
              --> qdrant-edge-py             one shard in process
+    first without an index, then with indexes of all kinds on most fields, drawn anew a few times
     each filter: scroll and count here, scroll there; now and then a search of all by the same filter
 
 Half of the points get other payloads afterwards, some are deleted. Not drawn, since the peer's Python cannot say it or
-is at odds with itself: a match of a boolean (it is read as a number), places at the poles.
+is at odds with itself: a match of a boolean (it is read as a number), places at the poles; two bounds of one side, and over
+indexes is_empty and is_null inside nested (what holds depends on how it plans the query).
 """
 
 import argparse
+import json
 import random
 import shutil
 import sys
 import time
 import uuid
+from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import qdrant_edge as edge
 
@@ -52,6 +57,12 @@ class Here:
         page = self.rest.must("POST", self.path("/scroll"), {"filter": asked, "limit": most, "with_payload": False})
         return {point["id"] for point in page["points"]}
 
+    def index(self, path: str, schema: dict | None) -> None:
+        if schema is None:
+            self.rest.must("DELETE", f"/collections/{NAME}/index/{quote(path, safe='')}?wait=true")
+        else:
+            self.rest.must("PUT", f"/collections/{NAME}/index?wait=true", {"field_name": path, "field_schema": schema})
+
     def count(self, asked: dict) -> int:
         return self.rest.must("POST", self.path("/count"), {"filter": asked})["count"]
 
@@ -73,6 +84,10 @@ class There:
 
     def overwrite(self, ids: list, payload: dict) -> None:
         self.shard.update(edge.UpdateOperation.overwrite_payload(self.ids(ids), payload))
+
+    def index(self, path: str, schema: dict | None) -> None:
+        make, drop = edge.UpdateOperation.create_field_index, edge.UpdateOperation.delete_field_index
+        self.shard.update(make(path, filters.to_edge_index(schema)) if schema else drop(path))
 
     def delete(self, ids: list) -> None:
         self.shard.update(edge.UpdateOperation.delete_points(self.ids(ids)))
@@ -104,11 +119,40 @@ def fill(rnd: random.Random, count: int, sides: list) -> list:
     return [i for i in ids if i not in gone]
 
 
+@dataclass
+class Outcome:
+    wrong: int = 0
+    selected: int = 0
+    # Seconds of a filter.
+    ours: float = 0.0
+    theirs: float = 0.0
+
+
+def compare(rnd: random.Random, here: Here, there: There, ids: list, cases: int, points: int, indexes: dict) -> Outcome:
+    """Draws filters, asks both sides, and tells what differs."""
+    outcome = Outcome()
+    for number in range(cases):
+        asked = filters.draw(rnd, ids, booleans=False, indexed=bool(indexes))
+        start = time.perf_counter()
+        ours = here.select(asked, points)
+        middle = time.perf_counter()
+        theirs = there.select(asked, points)
+        outcome.theirs += (time.perf_counter() - middle) / cases
+        outcome.ours += (middle - start) / cases
+        outcome.selected += len(theirs)
+        same = ours == theirs and (number % 4 or here.count(asked) == len(theirs)) and (number % 16 or here.search(asked, points) == theirs)
+        if not same:
+            outcome.wrong += 1
+            print(f"differs: {json.dumps(asked)}\n  {json.dumps(indexes)}\n  only here {sorted(ours - theirs, key=str)[:5]}, only there {sorted(theirs - ours, key=str)[:5]}", file=sys.stderr)
+    return outcome
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     dataset.arguments(parser)
     parser.add_argument("--cases", type=int, help="filters (default 20,000; 600 with --small)")
     parser.add_argument("--points", type=int, help="(default 4,000; 2,500 with --small)")
+    parser.add_argument("--rounds", type=int, help="times that indexes are drawn, each for a part of the filters (default 8; 3 with --small)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     cases = args.cases or (600 if args.small else 20_000)
@@ -123,22 +167,28 @@ def main() -> int:
         wait_green(Connection(server.port), NAME, 60)
         segments = here.rest.must("GET", f"/collections/{NAME}")["segments_count"]
         report.row("segments", str(segments), "> 1", segments > 1)
-        wrong, selected, took = [], 0, [0.0, 0.0]
-        for number in range(cases):
-            asked = filters.draw(rnd, ids, booleans=False)
-            start = time.perf_counter()
-            ours = here.select(asked, points)
-            middle = time.perf_counter()
-            theirs = there.select(asked, points)
-            took = [took[0] + middle - start, took[1] + time.perf_counter() - middle]
-            selected += len(theirs)
-            same = ours == theirs and (number % 4 or here.count(asked) == len(theirs)) and (number % 16 or here.search(asked, points) == theirs)
-            if not same:
-                wrong.append(asked)
-                print(f"differs: {asked}\n  only here {sorted(ours - theirs, key=str)[:5]}, only there {sorted(theirs - ours, key=str)[:5]}", file=sys.stderr)
-        report.row("filters that select the same points", f"{cases - len(wrong):,} of {cases:,}", "all", not wrong)
-        report.row("points selected, on average", f"{selected / cases:,.0f} of {len(ids):,}")
-        report.row("milliseconds a filter, without an index", f"{took[0] / cases * 1000:.1f} over REST, {took[1] / cases * 1000:.1f} in process there")
+        rounds = args.rounds or (3 if args.small else 8)
+        # Without an index first; then with indexes of all kinds, payloads changing in between.
+        total, wrong = 0, 0
+        for number in range(rounds + 1):
+            indexes = filters.indexes(rnd) if number else {}
+            for path in indexes:
+                for side in (here, there):
+                    side.index(path, indexes[path])
+            if number:
+                some, payload = rnd.sample(ids, 20), filters.payload(rnd)
+                for side in (here, there):
+                    side.overwrite(some, payload)
+            count = cases // 3 if number == 0 else (cases - cases // 3) // rounds
+            outcome = compare(rnd, here, there, ids, count, points, indexes)
+            total, wrong = total + count, wrong + outcome.wrong
+            what = "with indexes" if number else "without an index"
+            figure = f"{count - outcome.wrong:,} of {count:,}; {outcome.selected / count:,.0f} of {len(ids):,} points each; {outcome.ours * 1000:.1f} ms over REST, {outcome.theirs * 1000:.1f} in process there"
+            report.row(what, figure, "all", not outcome.wrong)
+            for path in indexes:
+                for side in (here, there):
+                    side.index(path, None)
+        report.row("filters that select the same points", f"{total - wrong:,} of {total:,}", "all", not wrong)
     return report.end()
 
 

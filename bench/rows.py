@@ -31,6 +31,7 @@ ROWS = [
     ("wide", "wide.py", [], []),
     ("plan", "plan.py", [], []),
     ("filters", "filters.py", [], []),
+    ("filtered", "filtered.py", [], []),
 ]
 SETS = [("lsa", "make_text_vectors.py"), ("syn", "make_synthetic.py")]
 

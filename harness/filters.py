@@ -60,7 +60,9 @@ def payload(rnd: random.Random) -> dict:
 
 
 def bounds(rnd: random.Random, draw) -> dict:
-    return {name: draw() for name in rnd.sample(["gt", "gte", "lt", "lte"], rnd.randint(1, 2))}
+    """One bound or two. Never two of one side: whether both hold or only one depends on the peer's plan."""
+    sides = rnd.sample([rnd.choice(["gt", "gte"]), rnd.choice(["lt", "lte"])], rnd.randint(1, 2))
+    return {name: draw() for name in sides}
 
 
 def ring(rnd: random.Random, least: float, most: float) -> dict:
@@ -87,8 +89,8 @@ def match(rnd: random.Random, booleans: bool) -> dict:
     return {kind: rnd.choice(["quick", "brown fox", "dog", "Quick DOG", "über", "qui", "", "lazy fox", "dog dog"])}
 
 
-def test(rnd: random.Random, booleans: bool) -> dict:
-    kind = rnd.choice(["match"] * 4 + ["range", "range", "times", "count", "box", "radius", "polygon", "is_empty", "is_null"])
+def test(rnd: random.Random, booleans: bool, empties: bool) -> dict:
+    kind = rnd.choice(["match"] * 4 + ["range", "range", "times", "count", "box", "radius", "polygon"] + ["is_empty", "is_null"] * empties)
     match kind:
         case "match":
             return {"match": match(rnd, booleans)}
@@ -108,8 +110,10 @@ def test(rnd: random.Random, booleans: bool) -> dict:
     return {kind: rnd.random() < 0.5}
 
 
-def condition(rnd: random.Random, ids: list, depth: int, booleans: bool, nested: bool) -> dict:
-    kind = rnd.choice(["field"] * 8 + ["is_empty", "is_null", "has_id", "has_vector", "nested", "nested", "filter", "slice"])
+def condition(rnd: random.Random, ids: list, depth: int, booleans: bool, nested: bool, indexed: bool) -> dict:
+    # The peer takes an index of the whole path for one of each object, and then misses objects where another one is not empty.
+    empties = not (nested and indexed)
+    kind = rnd.choice(["field"] * 8 + ["is_empty", "is_null"] * empties + ["has_id", "has_vector", "nested", "nested", "filter", "slice"])
     match kind:
         case "is_empty" | "is_null":
             return {kind: {"key": rnd.choice(PATHS)}}
@@ -122,16 +126,16 @@ def condition(rnd: random.Random, ids: list, depth: int, booleans: bool, nested:
             return {"slice": {"total": total, "index": rnd.randrange(total)}}
         case "nested" if depth > 0:
             key = rnd.choice(["c", "c[]"]) if nested else rnd.choice(["n", "n[]", "m"])
-            return {"nested": {"key": key, "filter": draw(rnd, ids, depth - 1, booleans, True)}}
+            return {"nested": {"key": key, "filter": draw(rnd, ids, depth - 1, booleans, True, indexed)}}
         case "filter" if depth > 0:
-            return draw(rnd, ids, depth - 1, booleans, nested)
+            return draw(rnd, ids, depth - 1, booleans, nested, indexed)
     key = rnd.choice(["a", "b", "c[].d", "d", "zz"]) if nested else rnd.choice(PATHS)
-    return {"key": key, **test(rnd, booleans)}
+    return {"key": key, **test(rnd, booleans, empties)}
 
 
-def draw(rnd: random.Random, ids: list, depth: int = 2, booleans: bool = True, nested: bool = False) -> dict:
-    """A filter. `booleans`: with matches of booleans. `nested`: for the objects of an array."""
-    some = lambda most: [condition(rnd, ids, depth, booleans, nested) for _ in range(rnd.randint(1, most))]  # noqa: E731
+def draw(rnd: random.Random, ids: list, depth: int = 2, booleans: bool = True, nested: bool = False, indexed: bool = False) -> dict:
+    """A filter. `booleans`: with matches of booleans. `nested`: for the objects of an array. `indexed`: over fields with indexes."""
+    some = lambda most: [condition(rnd, ids, depth, booleans, nested, indexed) for _ in range(rnd.randint(1, most))]  # noqa: E731
     made = {part: some(most) for part, most, chance in [("must", 2, 0.6), ("should", 3, 0.4), ("must_not", 2, 0.3)] if rnd.random() < chance}
     if rnd.random() < 0.1:
         made["min_should"] = {"conditions": some(4), "min_count": rnd.randint(1, 3)}
@@ -140,7 +144,39 @@ def draw(rnd: random.Random, ids: list, depth: int = 2, booleans: bool = True, n
     return made
 
 
+def indexes(rnd: random.Random) -> dict:
+    """An index of most paths, as the body of a request has it: usually of the kind that stands there."""
+    kinds = {
+        "k": ["keyword", "text", "uuid"], "k[]": ["keyword"], "i": ["integer", "float"], "i[]": ["integer"], "f": ["float", "integer"],
+        "b": ["bool"], "t": ["datetime", "keyword"], "g": ["geo"], "x": ["text", "keyword"], "m": ["keyword", "integer", "float", "text", "bool", "geo"],
+        "m[].a": ["integer"], "n[].a": ["integer"], "n[].b": ["keyword"], "n[].c[].d": ["integer"], "n[0].a": ["float"], "n.a": ["integer"],
+        "o.p": ["integer"], 'o."q r"': ["keyword"], "zz": ["keyword"],
+    }  # fmt: skip
+    made = {path: {"type": rnd.choice(some)} for path, some in kinds.items() if rnd.random() < 0.8}
+    for schema in made.values():
+        if schema["type"] == "integer" and rnd.random() < 0.4:
+            schema[rnd.choice(["lookup", "range"])] = False
+        if schema["type"] == "text":
+            schema["tokenizer"] = rnd.choice(["word", "whitespace", "prefix"])
+            schema |= {"phrase_matching": True} if rnd.random() < 0.4 else {}
+            schema |= {"lowercase": False} if rnd.random() < 0.3 else {}
+            schema |= {"min_token_len": 2, "max_token_len": rnd.randint(3, 6)} if rnd.random() < 0.4 else {}
+    return made
+
+
 # The same for qdrant-edge-py.
+
+
+def to_edge_index(schema: dict):
+    import qdrant_edge as edge
+
+    params = {key: value for key, value in schema.items() if key != "type"}
+    match schema["type"]:
+        case "integer" if params:
+            return edge.IntegerIndexParams(**{"lookup": True, "range": True, **params})
+        case "text":
+            return edge.TextIndexParams(**{**params, "tokenizer": getattr(edge.TokenizerType, params["tokenizer"].capitalize())})
+    return getattr(edge.PayloadSchemaType, schema["type"].capitalize())
 
 
 def to_edge(filter: dict):

@@ -1,8 +1,9 @@
 //! An index that is open: its sections, and what must be in memory to use any of them.
 
 use crate::coarse::Coarse;
-use crate::layout::{List, Packed, Part};
+use crate::layout::{List, Part};
 use crate::meta::{IndexMeta, Shape};
+use ramekin_base::Packed;
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{PageFile, Pages, Section};

@@ -1,9 +1,10 @@
 //! What must be known of an index before any of its sections is read. It lies as JSON in the page file's meta.
 
 use crate::curve::Curve;
-use crate::layout::{Grid, List, Packed, Part, TAGS};
+use crate::layout::{Grid, List, Part, TAGS};
 use crate::originals::Originals;
 use crate::{coarse, encode};
+use ramekin_base::Packed;
 use ramekin_base::{Error, Result, limits};
 use ramekin_vecmath::{BLOCK, Datatype, Metric, Width, block_bytes, record_bytes};
 use serde::{Deserialize, Serialize};

@@ -13,9 +13,9 @@
 use crate::buffer::Buffer;
 use crate::layout::List;
 use crate::plan::Plan;
-use crate::spool::{Spool, SpoolReader};
 use crate::work::Work;
 use ramekin_base::{Error, Result};
+use ramekin_disk::{Spool, SpoolReader};
 use ramekin_memory::Account;
 use ramekin_vecmath::BLOCK;
 use std::collections::VecDeque;

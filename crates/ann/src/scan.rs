@@ -18,7 +18,7 @@ use ramekin_vecmath::{BLOCK, Metric, Probe, sad};
 use std::ops::Range;
 
 /// Survivors that wait for their wider codes before they are refined together.
-const WAITING: usize = 32;
+pub(crate) const WAITING: usize = 32;
 
 /// Blocks of the next list's codes that are fetched from memory while one is scanned.
 const AHEAD_BLOCKS: usize = 16;
@@ -271,7 +271,7 @@ fn scan_bytes(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_>) -
 }
 
 /// Refines what waits, but for what no longer passes: its wider codes were asked for, and have arrived by now.
-fn refine(means: &Means<'_, '_>, scratch: &mut Scratch) {
+pub(crate) fn refine(means: &Means<'_, '_>, scratch: &mut Scratch) {
     let Some((width, bytes)) = &means.wide else { return };
     let Scratch { codes: Some(codes), slots, best, pending, starts, dots, profile, .. } = scratch else { return };
     let grid = if *width == 2 { &means.index.shape.wide } else { &means.index.shape.narrow };

@@ -54,6 +54,8 @@ pub struct SearchParams<'a> {
     pub recall: Option<f32>,
     /// Rows that may be found. It is asked only for vectors that would be.
     pub filter: Option<&'a dyn Fn(u32) -> bool>,
+    /// All the rows that may be found, ascending, where they are few: each is looked at.
+    pub rows: Option<&'a [u32]>,
     /// Times the stages of the profile.
     pub clock: Option<&'a dyn Clock>,
 }
@@ -69,6 +71,7 @@ impl Default for SearchParams<'_> {
             max_reads: None,
             recall: None,
             filter: None,
+            rows: None,
             clock: None,
         }
     }
@@ -174,6 +177,11 @@ impl<'a> Search<'a> {
         Self { asked, scratch, exact: Vec::new(), exact_count: 0 }
     }
 
+    /// How many hits are asked for.
+    pub fn wanted(&self) -> usize {
+        self.asked.k
+    }
+
     /// The best of some indexes, best first, into `hits`. The indexes have one metric, and are searched exactly all or
     /// none; that with the most vectors that pass its filter is first best.
     pub fn run(mut self, parts: &[(&'a Index, SearchParams<'_>)], hits: &mut Vec<Hit>) -> Result<()> {
@@ -200,9 +208,13 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         let means = index.means(asked, params, rescore::raise_bar(scratch));
-        let lists = means.setting.probes.min(index.shape.lists);
         let which = asked.scanned.len() as u32;
-        means.collect(scratch, which, 0..lists)?;
+        let mut lists = means.setting.probes.min(index.shape.lists);
+        let is_direct = params.rows.map_or(Ok(false), |rows| means.collect_rows(scratch, which, rows))?;
+        match is_direct {
+            true => lists = index.shape.lists,
+            false => means.collect(scratch, which, 0..lists)?,
+        }
         let (kept, wide, tally) = (means.kept(), !means.narrow, scratch.tally);
         let Means { vectors, rows, .. } = means;
         asked.scanned.push(Scanned { index, vectors, rows, wide, kept, lists, tally });
@@ -297,6 +309,14 @@ impl Index {
             setting.probes = probes.max(1);
         }
         setting
+    }
+
+    /// Vectors that a search scans, about, where a filter lets this share of them through.
+    pub fn scanned(&self, k: usize, share: f64, params: &SearchParams<'_>) -> f64 {
+        let depth = (k as f64 / share.max(1e-9)).min(self.shape.rows as f64) as usize;
+        let narrow = self.wide.as_ref().is_none_or(|wide| !wide.is_resident()) && !self.narrow.is_resident();
+        let probes = self.setting(depth.max(k), params, narrow).probes.min(self.shape.lists);
+        probes as f64 * self.shape.rows as f64 / self.shape.lists.max(1) as f64
     }
 
     fn check_query(&self, query: &[f32]) -> Result<()> {
@@ -450,7 +470,7 @@ impl Means<'_, '_> {
         Ok(())
     }
 
-    fn slot(&self, index: u32, list: List, along: f32) -> Slot {
+    pub(crate) fn slot(&self, index: u32, list: List, along: f32) -> Slot {
         let base = if self.index.shape.metric == Metric::Euclid { along - list.square / 2.0 } else { along };
         let off = (self.square + list.square - 2.0 * along).max(0.0).sqrt();
         let f = list.factors[0][0];
@@ -459,17 +479,17 @@ impl Means<'_, '_> {
 }
 
 /// Laps of the clock that was handed in.
-struct Watch<'a> {
+pub(crate) struct Watch<'a> {
     clock: Option<&'a dyn Clock>,
     last: Duration,
 }
 
 impl<'a> Watch<'a> {
-    fn start(clock: Option<&'a dyn Clock>) -> Self {
+    pub(crate) fn start(clock: Option<&'a dyn Clock>) -> Self {
         Self { clock, last: clock.map_or(Duration::ZERO, Clock::now) }
     }
 
-    fn lap(&mut self) -> u64 {
+    pub(crate) fn lap(&mut self) -> u64 {
         let Some(clock) = self.clock else { return 0 };
         let now = clock.now();
         let lap = now.saturating_sub(self.last);

@@ -2,9 +2,11 @@
 
 use crate::buffer::Buffer;
 use crate::index::Index;
-use crate::layout::{Grid, Packed};
+use crate::layout::Grid;
 use crate::originals::Originals;
 use crate::source::{Source, batch_rows};
+use ramekin_base::Packed;
+use ramekin_base::packed::PACKED_TAIL;
 use ramekin_base::{Error, Result};
 use ramekin_memory::Account;
 use ramekin_pages::{Section, Stream};
@@ -62,8 +64,8 @@ impl IndexSource {
             self.unpacked_from += self.unpacked.len();
             let count = ROWS.min(self.count - self.unpacked_from);
             // A block of rows begins on a whole byte; the tail lets the last be read as one word.
-            let mut bytes = vec![0; (count * self.packed.bits as usize).div_ceil(8) + crate::layout::PACKED_TAIL];
-            let own = bytes.len() - crate::layout::PACKED_TAIL;
+            let mut bytes = vec![0; (count * self.packed.bits as usize).div_ceil(8) + PACKED_TAIL];
+            let own = bytes.len() - PACKED_TAIL;
             stream.read_exact(&mut bytes[..own])?;
             self.unpacked.clear();
             self.unpacked.extend((0..count as u32).map(|at| self.packed.get(&bytes, 0, at)));

@@ -228,6 +228,38 @@ fn filters_leave_k_hits() {
 }
 
 #[test]
+fn rows_that_are_few_are_each_looked_at() {
+    for metric in METRICS {
+        let (world, dim) = (World::new(), 24);
+        let vectors = clustered(6000, dim, 60, metric, 3);
+        let index = world.index(&vectors, dim, metric);
+        let queries = queries_like(dim, metric, 3);
+        // Nothing resident; the narrowest codes and the tables; all but the positions; everything.
+        for round in 0..4 {
+            for (part, section) in index.sections() {
+                let is_resident = match round {
+                    0 => false,
+                    1 => matches!(part, Part::Centroids | Part::Clusters | Part::Codes1 | Part::Rows),
+                    2 => part != Part::Positions,
+                    _ => true,
+                };
+                if is_resident { section.load().unwrap() } else { section.unload() }
+            }
+            for every in [40, 300, 1500, 5999] {
+                let rows: Vec<u32> = (0..6000).filter(|row| row % every == 1).collect();
+                let filter = |row: u32| row % every == 1;
+                let params = SearchParams { filter: Some(&filter), rows: Some(&rows), ..SearchParams::default() };
+                let recall = recall(&world, &index, &vectors, &params, 10, &queries[..20 * dim]);
+                assert!(recall > 0.93, "{metric:?} round {round} every {every} {recall}");
+            }
+            let none = SearchParams { filter: Some(&|_| false), rows: Some(&[]), ..SearchParams::default() };
+            let mut scratch = Scratch::new(&world.account).unwrap();
+            assert!(index.search(&world.pages, &queries[..dim], 10, &none, None, &mut scratch).unwrap().is_empty());
+        }
+    }
+}
+
+#[test]
 fn several_indexes_are_searched_as_one() {
     for metric in METRICS {
         let (world, dim, k) = (World::new(), 24, 10);

@@ -4,7 +4,7 @@
 //!   size    "256MiB" <-> bytes            id      a point's id: u64 or UUID
 //!   error   one error, a coarse kind      clock   time, handed in
 //!   limits  every limit, in one table     rng     chance, from a seed
-//!   lane    where a request waits for a thread
+//!   lane    where a request waits for a thread          packed  numbers of few bits
 //! ```
 //!
 //! Nothing here opens a file, starts a thread or reads a clock by itself, but for
@@ -15,6 +15,7 @@ pub mod error;
 pub mod id;
 pub mod lane;
 pub mod limits;
+pub mod packed;
 pub mod rng;
 pub mod size;
 
@@ -22,5 +23,6 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Kind, Result};
 pub use id::PointId;
 pub use lane::Lane;
+pub use packed::{Packed, Packer};
 pub use rng::Rng;
 pub use size::Size;

@@ -42,6 +42,8 @@ limits! {
     NAME_MAX: usize = 255;
     /// Collections of a store.
     COLLECTIONS_MAX: usize = 16_384;
+    /// Indexed payload fields of a collection.
+    FIELD_INDEXES_MAX: usize = 128;
     /// Payload of one point whatever the budget, bytes of JSON.
     PAYLOAD_MAX: usize = 8 << 20;
     /// Bytes of one log record; larger writes are cut into several.

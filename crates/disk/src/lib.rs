@@ -24,6 +24,7 @@ mod mmap;
 mod pread;
 mod probe;
 pub mod sim;
+mod spool;
 mod uring;
 
 pub use aligned::{ALIGN, Aligned};
@@ -32,4 +33,5 @@ pub use file::File;
 pub use local::Local;
 pub use lock::FolderLock;
 pub use probe::probe;
+pub use spool::{Spool, SpoolReader};
 pub use uring::RING_BYTES;

@@ -7,7 +7,8 @@
 
 use crate::collection_body::{HNSW, METADATA, OPTIMIZERS, PARAMS, QUANTIZATION, WAL};
 use crate::sections::{Section, kept, overlaid};
-use ramekin_vectors::{CollectionConfig, Info, MetricName, Progress, Status, UNNAMED, VectorConfig};
+use ramekin_fields::Path;
+use ramekin_vectors::{CollectionConfig, FieldConfig, Info, MetricName, Progress, Status, UNNAMED, VectorConfig};
 use serde_json::{Value, json};
 
 /// The whole answer of `GET collections/{name}`.
@@ -29,7 +30,7 @@ pub fn shown(info: &Info) -> Value {
         "indexed_vectors_count": info.indexed_vectors,
         "segments_count": info.segments,
         "config": config(&info.config),
-        "payload_schema": {},
+        "payload_schema": payload_schema(info),
         "recall": as_written(info.config.recall),
         "recall_measured": info.recall_measured,
         "warnings": info.warnings.iter().map(|text| json!({ "message": text })).collect::<Vec<_>>(),
@@ -41,6 +42,19 @@ pub fn shown(info: &Info) -> Value {
 /// An f32 widened to f64 shows digits that nobody wrote; its shortest text read again does not.
 fn as_written(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| f64::from(number))
+}
+
+/// Each indexed field: its kind, what was said of it, and how many points have a value in the index.
+fn payload_schema(info: &Info) -> Section {
+    let of = |(path, field): (&Path, &FieldConfig)| {
+        let points = info.indexed_points.get(path).copied().unwrap_or(0);
+        let mut shown = json!({ "data_type": field.schema.name(), "points": points });
+        if field.echo.is_some() {
+            shown["params"] = Value::Object(kept(field.echo.as_ref()));
+        }
+        (path.to_string(), shown)
+    };
+    info.config.indexes.iter().map(of).collect()
 }
 
 fn progress(progress: &Progress) -> Value {

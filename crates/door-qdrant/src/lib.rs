@@ -26,6 +26,7 @@ pub mod decode;
 mod door;
 mod errors;
 mod host;
+mod indexes;
 mod keys;
 pub mod limits;
 mod memory;

@@ -8,7 +8,7 @@ use crate::door::{Params, Shared, unknown_method, unknown_path};
 use crate::errors::{Outcome, Refusal};
 use crate::keys::Access::{self, Open, Read, Write};
 use crate::service::unbuilt;
-use crate::{aliases, collections, memory, plan, points, query, service, writes};
+use crate::{aliases, collections, indexes, memory, plan, points, query, service, writes};
 use axum::Router;
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::{Method, StatusCode};
@@ -60,8 +60,8 @@ pub const ROUTES: &[Route] = routes! {
     GET "/collections/{collection_name}/memory" Read unbuilt;
     PUT "/collections/{collection_name}/vectors/{vector_name}" Write unbuilt;
     DELETE "/collections/{collection_name}/vectors/{vector_name}" Write unbuilt;
-    PUT "/collections/{collection_name}/index" Write unbuilt;
-    DELETE "/collections/{collection_name}/index/{field_name}" Write unbuilt;
+    PUT "/collections/{collection_name}/index" Write indexes::create;
+    DELETE "/collections/{collection_name}/index/{field_name}" Write indexes::delete;
 
     POST "/collections/aliases" Write aliases::change;
     GET "/collections/{collection_name}/aliases" Read aliases::of_collection;

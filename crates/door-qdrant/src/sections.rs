@@ -126,6 +126,30 @@ pub const VECTOR: &[Field] = &[
     ("multivector_config", Unbuilt, false),
 ];
 
+/// Kinds of indexes of payload fields.
+pub const FIELD_KINDS: [&str; 8] = ["keyword", "integer", "float", "geo", "text", "bool", "datetime", "uuid"];
+
+/// What may be said of an index of a payload field, whatever its kind.
+pub const FIELD: &[Field] = &[
+    ("type", Word(&FIELD_KINDS), true),
+    ("is_tenant", Bool, false),
+    ("is_principal", Bool, false),
+    ("on_disk", Bool, false),
+    ("memory", MEMORY, false),
+    ("enable_hnsw", Bool, false),
+    ("prefix", Bool, false),
+    ("lookup", Bool, false),
+    ("range", Bool, false),
+    ("tokenizer", Word(&["word", "whitespace", "prefix"]), false),
+    ("min_token_len", Whole(0), false),
+    ("max_token_len", Whole(0), false),
+    ("lowercase", Bool, false),
+    ("phrase_matching", Bool, false),
+    ("ascii_folding", Unbuilt, false),
+    ("stopwords", Unbuilt, false),
+    ("stemmer", Unbuilt, false),
+];
+
 /// Strict mode limits requests; a limit that is not kept must not be promised.
 pub const STRICT_MODE: &[Field] = &[("enabled", Unbuilt, false)];
 
@@ -185,7 +209,7 @@ fn whole(reader: &mut Reader<'_>, least: u64) -> Decoded<u64> {
 }
 
 /// Words of Qdrant's API that are not built here, wherever they stand.
-const WORDS_NOT_BUILT: [&str; 3] = ["turbo4", "custom", "max_sim"];
+const WORDS_NOT_BUILT: [&str; 4] = ["turbo4", "custom", "max_sim", "multilingual"];
 
 fn word(reader: &mut Reader<'_>, words: &[&'static str]) -> Decoded<&'static str> {
     let text = reader.string()?;

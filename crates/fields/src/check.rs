@@ -9,8 +9,9 @@
 //!
 //! Inside `nested` there is an object and no point: what asks for an id or a vector does not hold there.
 
+use crate::asked::Asked;
 use crate::datetime;
-use crate::filter::{Condition, FieldCondition, Filter, Match, Scalar, Scalars, Test};
+use crate::filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, Scalar, Scalars, Test};
 use crate::geo::GeoPoint;
 use crate::path::Path;
 use crate::text;
@@ -59,6 +60,7 @@ impl Condition {
                 value.as_object().is_some_and(|payload| filter.passes(&Subject { payload, point: None }))
             }),
             Self::Filter(filter) => filter.passes(subject),
+            Self::Indexed(indexed) => indexed.passes(subject.payload),
         }
     }
 }
@@ -73,11 +75,11 @@ fn slice_hash(id: PointId) -> u64 {
     hasher.finish()
 }
 
-fn is_empty(path: &Path, payload: &Map<String, Value>) -> bool {
+pub(crate) fn is_empty(path: &Path, payload: &Map<String, Value>) -> bool {
     !path.any(payload, &mut |value| !is_empty_value(value))
 }
 
-fn is_null(path: &Path, payload: &Map<String, Value>) -> bool {
+pub(crate) fn is_null(path: &Path, payload: &Map<String, Value>) -> bool {
     path.any(payload, &mut |value| is_null_value(value))
 }
 
@@ -117,6 +119,19 @@ impl FieldCondition {
                 value => test.passes(value),
             }),
         })
+    }
+}
+
+impl IndexedCondition {
+    fn passes(&self, payload: &Map<String, Value>) -> bool {
+        match self.asked {
+            Asked::Empty(wanted) => return is_empty(&self.path, payload) == wanted,
+            Asked::Null(wanted) => return is_null(&self.path, payload) == wanted,
+            _ => {}
+        }
+        let mut found = Vec::new();
+        self.schema.keys(&self.path, payload, &mut |key| found.push(Box::from(key)));
+        self.asked.passes(&found)
     }
 }
 

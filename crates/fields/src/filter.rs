@@ -9,9 +9,12 @@
 //!
 //! The types say what is asked; `check.rs` says how a point answers.
 
+use crate::asked::Asked;
 use crate::geo::{GeoBox, GeoPolygon, GeoRadius};
 use crate::path::Path;
+use crate::schema::Schema;
 use ramekin_base::PointId;
+use std::sync::Arc;
 
 /// Which points are meant. Empty: all.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -49,6 +52,16 @@ pub enum Condition {
         filter: Filter,
     },
     Filter(Filter),
+    /// A field as its index answers: [`Filter::with_indexes`].
+    Indexed(Box<IndexedCondition>),
+}
+
+/// A test that an index of the field answers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct IndexedCondition {
+    pub path: Path,
+    pub schema: Arc<Schema>,
+    pub asked: Asked,
 }
 
 /// Tests of the values at a path; one that passes is enough.
@@ -170,13 +183,83 @@ impl Filter {
             | Condition::IsEmpty(path)
             | Condition::IsNull(path)
             | Condition::Nested { path, .. } => keys.push(path.first()),
+            Condition::Indexed(indexed) => keys.push(indexed.path.first()),
             Condition::HasId(_) | Condition::HasVector(_) | Condition::Slice { .. } => {}
             Condition::Filter(filter) => filter.add_keys(keys),
         });
     }
 
+    /// The same filter, with each condition that an index answers asked as it answers. What an index holds may differ from
+    /// what a payload says (a keyword index knows strings only), so which points pass depends on the indexes that there are.
+    #[must_use]
+    pub fn with_indexes(&self, schema: &dyn Fn(&Path) -> Option<Arc<Schema>>) -> Self {
+        let all = |conditions: &[Condition]| conditions.iter().map(|one| one.with_indexes(schema)).collect();
+        Self {
+            must: all(&self.must),
+            should: all(&self.should),
+            must_not: all(&self.must_not),
+            min_should: self
+                .min_should
+                .as_ref()
+                .map(|MinShould { conditions, least }| MinShould { conditions: all(conditions), least: *least }),
+        }
+    }
+
+    /// Bytes that it may take once it is asked as indexes answer, about.
+    pub fn indexed_bytes(&self) -> u64 {
+        self.conditions().map(Condition::indexed_bytes).sum()
+    }
+
     fn conditions(&self) -> impl Iterator<Item = &Condition> {
         let least = self.min_should.iter().flat_map(|least| &least.conditions);
         self.must.iter().chain(&self.should).chain(&self.must_not).chain(least)
+    }
+}
+
+impl Condition {
+    fn indexed_bytes(&self) -> u64 {
+        match self {
+            Self::Filter(filter) | Self::Nested { filter, .. } => 256 + filter.indexed_bytes(),
+            Self::Field(FieldCondition { tests, .. }) => 512 + tests.iter().map(Test::indexed_bytes).sum::<u64>(),
+            Self::HasId(ids) => 64 + size_of_val(&**ids) as u64,
+            _ => 512,
+        }
+    }
+
+    fn with_indexes(&self, schema: &dyn Fn(&Path) -> Option<Arc<Schema>>) -> Self {
+        match self {
+            Self::Filter(filter) => Self::Filter(filter.with_indexes(schema)),
+            Self::Field(FieldCondition { path, tests }) => {
+                // Of several tests of one field the first that the index knows counts alone.
+                let asked =
+                    |schema: Arc<Schema>| tests.iter().find_map(|test| schema.ask(test)).map(|asked| (schema, asked));
+                match schema(path).and_then(asked) {
+                    Some((schema, asked)) => {
+                        Self::Indexed(Box::new(IndexedCondition { path: path.clone(), schema, asked }))
+                    }
+                    None => self.clone(),
+                }
+            }
+            other => other.clone(),
+        }
+    }
+}
+
+/// A scalar as ranges of keys: in a sorted set, and twice in a range.
+const SCALAR_BYTES: u64 = 192;
+
+impl Test {
+    fn indexed_bytes(&self) -> u64 {
+        match self {
+            Self::Match(Match::Any(scalars) | Match::Except(scalars)) => match scalars {
+                Scalars::Words(words) => words.iter().map(|word| word.len() as u64 * 4 + SCALAR_BYTES).sum(),
+                Scalars::Integers(integers) => integers.len() as u64 * SCALAR_BYTES,
+            },
+            // Words of a text: of two letters and more each, in a sorted set.
+            Self::Match(Match::Text(text) | Match::TextAny(text) | Match::Phrase(text)) => text.len() as u64 * 64,
+            Self::Match(Match::Prefix(text)) => text.len() as u64 * 4,
+            Self::Polygon(area) => area.bytes(),
+            _ => 0,
+        }
     }
 }

@@ -8,6 +8,7 @@
 
 use ramekin_base::{Error, Result};
 use serde_json::Value;
+use std::ops::Range;
 
 /// Metres: the mean radius of GRS 80.
 const EARTH: f64 = 6_371_008.771_415;
@@ -78,6 +79,29 @@ impl GeoRadius {
     }
 }
 
+impl GeoRadius {
+    /// Longitudes and latitudes of rectangles that it lies in.
+    pub(crate) fn around(&self) -> Vec<(Range<f64>, Range<f64>)> {
+        // A little more than there is, so that rounding leaves nothing out.
+        let angle = self.radius / EARTH * (1.0 + 1e-9) + 1e-9;
+        let (south, north) = (self.center.lat - angle.to_degrees(), self.center.lat + angle.to_degrees());
+        let lat = south.max(-90.0)..north.min(90.0);
+        let half = (angle.sin() / self.center.lat.to_radians().cos()).asin().to_degrees() + 1e-9;
+        // Around a pole, or so wide that the sine says nothing: all longitudes.
+        if south <= -90.0 || north >= 90.0 || angle >= std::f64::consts::FRAC_PI_2 || !half.is_finite() {
+            return vec![(-180.0..180.0, lat)];
+        }
+        let (west, east) = (self.center.lon - half, self.center.lon + half);
+        match (west < -180.0, east > 180.0) {
+            (true, true) => vec![(-180.0..180.0, lat)],
+            (true, false) => vec![(-180.0..east, lat.clone()), (west + 360.0..180.0, lat)],
+            (false, true) => vec![(west..180.0, lat.clone()), (-180.0..east - 360.0, lat)],
+            (false, false) if west == -180.0 || east == 180.0 => vec![(-180.0..180.0, lat)],
+            (false, false) => vec![(west..east, lat)],
+        }
+    }
+}
+
 /// How a point lies to a ring.
 #[derive(PartialEq)]
 enum Side {
@@ -100,6 +124,15 @@ impl GeoPolygon {
             }
         }
         Ok(Self { exterior: exterior.into(), interiors: interiors.into_iter().map(Into::into).collect() })
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        let corners = self.exterior.len() + self.interiors.iter().map(|ring| ring.len() + 1).sum::<usize>();
+        (corners * size_of::<GeoPoint>()) as u64
+    }
+
+    pub(crate) fn corners(&self) -> &[GeoPoint] {
+        &self.exterior
     }
 
     pub fn holds(&self, point: GeoPoint) -> bool {

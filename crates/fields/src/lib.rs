@@ -8,17 +8,31 @@
 //!
 //! Knows no wire and no store: a door decodes filters into these types, a store shows points to them.
 
+mod area;
+mod asked;
+mod bitmap;
 mod check;
 pub mod column;
 mod datetime;
+mod evaluate;
 mod filter;
 mod geo;
+mod index;
+pub mod key;
 pub mod parts;
 mod path;
+mod schema;
 mod text;
+mod tokens;
 
+pub use asked::{Asked, KeyRange};
+pub use bitmap::Bitmap;
 pub use check::{Point, Subject};
 pub use datetime::micros;
-pub use filter::{Condition, FieldCondition, Filter, Match, MinShould, Scalar, Scalars, Span, Test};
+pub use evaluate::{Evaluation, Segment};
+pub use filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, MinShould, Scalar, Scalars, Span, Test};
 pub use geo::{GeoBox, GeoPoint, GeoPolygon, GeoRadius};
+pub use index::{EachPayload, Index, Meta, Payloads, Work, build};
 pub use path::Path;
+pub use schema::Schema;
+pub use tokens::{Kind as TokenizerKind, Tokenizer};

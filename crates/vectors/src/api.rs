@@ -8,11 +8,13 @@
 //! here knows JSON, but for a payload: it is kept as the JSON text of an object, checked at the door.
 
 use ramekin_base::PointId;
-use ramekin_fields::{Filter, Path};
-use ramekin_memory::Reservation;
+use ramekin_fields::{Filter, Path, Schema};
+use ramekin_memory::{Account, Reservation};
 use ramekin_vecmath::{Datatype, Metric, normalise};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Name of the only vector of a collection that has no named ones.
 pub const UNNAMED: &str = "";
@@ -120,6 +122,17 @@ pub struct CollectionConfig {
     pub recall: f32,
     /// What the client sent besides (`hnsw_config`, `optimizers_config`, `wal_config`, ...): section name to JSON text.
     pub echo: BTreeMap<String, String>,
+    /// Of payload fields.
+    #[serde(default)]
+    pub indexes: BTreeMap<Path, FieldConfig>,
+}
+
+/// An index of a payload field.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FieldConfig {
+    pub schema: Arc<Schema>,
+    /// What the client said of it, as JSON text; to be echoed.
+    pub echo: Option<String>,
 }
 
 impl CollectionConfig {
@@ -132,7 +145,23 @@ impl CollectionConfig {
             vacuum_min_vectors: 1000,
             recall: 0.95,
             echo: BTreeMap::new(),
+            indexes: BTreeMap::new(),
         }
+    }
+
+    /// A filter with its conditions asked as the indexes answer them, and the memory that it takes; as it is where there are
+    /// no indexes.
+    pub(crate) fn resolve<'a>(
+        &self,
+        filter: &'a Filter,
+        account: &Account,
+    ) -> ramekin_base::Result<(Cow<'a, Filter>, Option<Reservation>)> {
+        if filter.is_empty() || self.indexes.is_empty() {
+            return Ok((Cow::Borrowed(filter), None));
+        }
+        let memory = account.try_reserve(filter.indexed_bytes())?;
+        let resolved = filter.with_indexes(&|path| Some(self.indexes.get(path)?.schema.clone()));
+        Ok((Cow::Owned(resolved), Some(memory)))
     }
 }
 
@@ -305,6 +334,28 @@ pub struct Query {
 }
 
 impl Query {
+    /// The same with another filter.
+    pub(crate) fn with_filter(&self, filter: Filter) -> Self {
+        let Self { limit, offset, score_threshold, exact, ef, rescore, candidates, max_reads, indexed_only, .. } =
+            *self;
+        let (target, using, parts) = (self.target.clone(), self.using.clone(), self.parts.clone());
+        Self {
+            target,
+            using,
+            filter,
+            limit,
+            offset,
+            score_threshold,
+            exact,
+            ef,
+            rescore,
+            candidates,
+            max_reads,
+            indexed_only,
+            parts,
+        }
+    }
+
     /// The `limit` nearest to a target, rescored, by the unnamed vector: ids and scores only.
     pub fn new(target: Target, limit: usize) -> Self {
         Self {
@@ -365,6 +416,22 @@ pub struct Profile {
     pub cache_hits: u64,
     pub reserved_bytes: u64,
     pub stages_us: Stages,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub explain: Option<Explain>,
+}
+
+/// How the points of segments were found that pass a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Explain {
+    /// Points that were expected to pass, at most, before the indexes were read; and those that do by what they say.
+    pub estimate: u64,
+    pub passing: u64,
+    /// Points whose payload was asked, since no index knew.
+    pub asked: u64,
+    /// Segments of which only the passing points were looked at; whose nearest lists were scanned; that were scanned whole.
+    pub direct: u64,
+    pub lists: u64,
+    pub scanned: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
@@ -415,6 +482,8 @@ pub struct Info {
     pub recall_measured: Option<f64>,
     /// What people should know.
     pub warnings: Vec<String>,
+    /// Of each field that has an index, the points that are in it.
+    pub indexed_points: BTreeMap<Path, u64>,
     pub bytes_on_disk: u64,
     pub last_operation: u64,
 }

@@ -14,6 +14,7 @@ use crate::api::Progress;
 use crate::bits::newly_set;
 use crate::changes::PATCH_BYTES;
 use crate::collection::{Collection, View};
+use crate::field_index;
 use crate::fold;
 use crate::growing::{CLEAN, Growing};
 use crate::manifest;
@@ -98,6 +99,11 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
     }
     drop(rows);
     settle(shared, collection, segment)
+}
+
+/// One look around by the merging thread: a merge, or an index of a field, which a merge would have made void.
+pub(crate) fn merge_turn(shared: &Shared) -> Result<bool> {
+    Ok(merge_one(shared)? || field_index::build_one(shared)?)
 }
 
 /// Merges or rewrites segments of some collection, if the policy wants it. False: nothing to do.
@@ -239,7 +245,7 @@ fn build(
             );
         }
     };
-    reporter.end();
+    drop(reporter);
     // The build has let go of much.
     allocator_purge();
     let Some(meta) = meta? else { return Ok(None) };
@@ -278,7 +284,7 @@ fn log_done(name: &str, what: &str, meta: &SegmentMeta, segment: &Segment) {
 }
 
 /// Tells people how far a build is: in the collection's info at every step, in the log now and then.
-struct Reporter<'a> {
+pub(crate) struct Reporter<'a> {
     shared: &'a Shared,
     name: &'a str,
     collection: &'a Collection,
@@ -288,7 +294,7 @@ struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    fn new(shared: &'a Shared, name: &'a str, collection: &'a Collection, what: &'static str) -> Self {
+    pub(crate) fn new(shared: &'a Shared, name: &'a str, collection: &'a Collection, what: &'static str) -> Self {
         let started = shared.options.clock.now();
         let report = Self { shared, name, collection, what, started, told: Mutex::new((None, started)) };
         report.set("rows", 0, 0);
@@ -319,13 +325,20 @@ impl<'a> Reporter<'a> {
         }
     }
 
-    fn end(&self) {
+    /// Tells how far a build without phases is, in the collection's info.
+    pub(crate) fn tell(&self, what: &str, done: u64, total: u64) {
+        self.set(what, done, total);
+    }
+}
+
+impl Drop for Reporter<'_> {
+    fn drop(&mut self) {
         *self.collection.progress.lock() = None;
     }
 }
 
 /// An error in the background turns the collection red; the next success heals it.
-fn note<T>(collection: &Collection, what: &str, name: &str, outcome: &Result<T>) {
+pub(crate) fn note<T>(collection: &Collection, what: &str, name: &str, outcome: &Result<T>) {
     match outcome {
         Ok(_) => *collection.error.lock() = None,
         Err(error) if error.kind() == Kind::Closed => {}
@@ -398,6 +411,7 @@ pub(crate) fn is_busy(shared: &Shared, collection: &Collection) -> bool {
         || collection.progress.lock().is_some()
         || wants_freeze(collection)
         || wanted_merge(shared, collection, true).is_some()
+        || field_index::is_lacking(collection, None)
 }
 
 /// One look around by the sealing thread. True: something was done.

@@ -1,9 +1,11 @@
 //! Names: which collections there are, their aliases, and all of it as the manifest keeps it.
 
-use crate::api::{AliasAction, CollectionConfig};
+use crate::api::{AliasAction, CollectionConfig, FieldConfig};
 use crate::collection::Collection;
+use crate::field_index::FieldJson;
 use crate::op::{CollectionNumber, MetaOp};
 use ramekin_base::{Error, Result};
+use ramekin_fields::Path;
 use ramekin_log::Position;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -37,13 +39,15 @@ pub(crate) struct CollectionJson {
     pub(crate) segments: Vec<SegmentJson>,
 }
 
-/// A segment's file and its overlays: of dead rows, and of changed payloads (newest last).
+/// A segment's file, its overlays (of dead rows, and of changed payloads, newest last) and its indexes of fields.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct SegmentJson {
     pub(crate) file: String,
     pub(crate) dead: Option<String>,
     #[serde(default)]
     pub(crate) payloads: Vec<String>,
+    #[serde(default)]
+    pub(crate) fields: Vec<FieldJson>,
 }
 
 impl Catalog {
@@ -78,7 +82,22 @@ impl Catalog {
                 let mut aliases = self.aliases.clone();
                 actions.iter().try_for_each(|action| self.check_alias(&mut aliases, action))
             }
+            MetaOp::Index { number, path, index } => self.check_index(*number, path, index.as_ref()),
             MetaOp::Drop { .. } | MetaOp::Patch { .. } => Ok(()),
+        }
+    }
+
+    fn check_index(&self, number: CollectionNumber, path: &Path, index: Option<&FieldConfig>) -> Result<()> {
+        let most = ramekin_base::limits::FIELD_INDEXES_MAX;
+        let count = |collection: &Arc<Collection>| {
+            let config = collection.config.load();
+            config.indexes.len() - usize::from(config.indexes.contains_key(path))
+        };
+        match self.by_number(number).map(count) {
+            Some(count) if index.is_some() && count >= most => {
+                Err(Error::invalid(format!("the collection has {most} indexed fields, which is the most allowed")))
+            }
+            _ => Ok(()),
         }
     }
 

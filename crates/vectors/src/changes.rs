@@ -80,6 +80,13 @@ impl Changes {
         (rows.iter().map(patch).collect(), inner.runs.clone())
     }
 
+    /// Shows the rows of the changed payloads that stand in the log, perhaps twice; returns the runs of the same moment.
+    pub(crate) fn each_row(&self, each: &mut dyn FnMut(u32)) -> Vec<Arc<Run>> {
+        let inner = self.inner.read();
+        inner.fresh.keys().chain(inner.folding.keys()).for_each(|row| each(*row));
+        inner.runs.clone()
+    }
+
     pub(crate) fn runs(&self) -> Vec<Arc<Run>> {
         self.inner.read().runs.clone()
     }

@@ -9,8 +9,9 @@
 //! Readers load a view and keep it; a view never changes, but its active part grows and rows die.
 //! The `change` lock is held to apply a batch or to swap a view, never while a segment is written.
 
-use crate::api::{Batch, CollectionConfig, Progress};
+use crate::api::{Batch, CollectionConfig, FieldConfig, Progress};
 use crate::changes::PATCH_BYTES;
+use crate::field_index::FieldIndex;
 use crate::growing::{CLEAN, Growing, PayloadAt};
 use crate::op::CollectionNumber;
 use crate::reservoir::Reservoir;
@@ -20,6 +21,7 @@ use crate::usage::Usage;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use ramekin_base::{Error, PointId, Result};
+use ramekin_fields::Path;
 use ramekin_log::Position;
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
@@ -143,6 +145,24 @@ impl Collection {
                 "a write is in the log and could not be applied; restart to change points by what they hold",
             )),
             false => Ok(()),
+        }
+    }
+
+    /// Gives a field an index, or takes it.
+    pub(crate) fn set_index(&self, path: &Path, index: Option<&FieldConfig>) {
+        let mut config = (**self.config.load()).clone();
+        match index {
+            Some(index) => config.indexes.insert(path.clone(), index.clone()),
+            None => config.indexes.remove(path),
+        };
+        self.config.store(Arc::new(config));
+        // What is built of another index is worth nothing; its files go with the next manifest.
+        for segment in &self.view.load().segments {
+            let mut fields = segment.fields.write();
+            let is_kept = |field: &Arc<FieldIndex>| {
+                field.path != *path || index.is_some_and(|index| index.schema == field.schema)
+            };
+            *fields = fields.iter().filter(|field| is_kept(field)).cloned().collect();
         }
     }
 

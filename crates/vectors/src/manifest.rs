@@ -51,6 +51,7 @@ fn write(shared: &Shared, applied: u64) -> Result<()> {
             files.push(segment.file.clone());
             files.extend(segment.dead.clone());
             files.extend(segment.payloads.iter().cloned());
+            files.extend(segment.fields.iter().map(|field| field.file.clone()));
         }
         named.extend(view.segments.iter().cloned());
         log_from = log_from.min(replay_from);
@@ -105,7 +106,10 @@ fn describe(
         // From here on nobody knows whether a manifest on disk names them.
         runs.iter().for_each(|run| run.listed.store(true, Ordering::SeqCst));
         let payloads = runs.iter().map(|run| run.name.clone()).collect();
-        segments.push(SegmentJson { file: segment.name.clone(), dead, payloads });
+        let fields = segment.fields.read().clone();
+        fields.iter().for_each(|field| field.listed.store(true, Ordering::SeqCst));
+        let fields = fields.iter().map(|field| field.json()).collect();
+        segments.push(SegmentJson { file: segment.name.clone(), dead, payloads, fields });
     }
     Ok((replay_from, view, segments))
 }

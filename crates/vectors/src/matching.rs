@@ -16,10 +16,11 @@ use ramekin_pages::Pages;
 use serde_json::{Map, Value};
 
 pub(crate) struct Matching<'a> {
-    shared: &'a Shared,
-    pages: &'a Pages,
+    pub(crate) shared: &'a Shared,
+    pub(crate) pages: &'a Pages,
     pub(crate) view: &'a View,
-    filter: &'a Filter,
+    /// Asked as the collection's indexes answer.
+    pub(crate) filter: &'a Filter,
     /// Of payloads.
     keys: Vec<&'a str>,
 }

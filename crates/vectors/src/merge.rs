@@ -128,7 +128,7 @@ impl Rows for MergeRows {
 }
 
 /// One input's rows, front to back.
-struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     segment: &'a Segment,
     what: Walk,
     row: u32,
@@ -150,7 +150,7 @@ struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    fn open(segment: &'a Arc<Segment>, run: Option<&Run>, what: Walk, account: &Account) -> Result<Self> {
+    pub(crate) fn open(segment: &'a Arc<Segment>, run: Option<&Run>, what: Walk, account: &Account) -> Result<Self> {
         let stream = |tag: u32, wanted: bool| match segment.file.section(tag) {
             Some(section) if wanted => section.stream(account, STREAM_BYTES).map(Some),
             _ => Ok(None),
@@ -179,7 +179,7 @@ impl<'a> Cursor<'a> {
         Ok(cursor)
     }
 
-    fn advance(&mut self) -> Result<()> {
+    pub(crate) fn advance(&mut self) -> Result<()> {
         // What was not read of this row's text stands before the next one's.
         self.skip += std::mem::take(&mut self.len);
         if self.is_changed()
@@ -189,6 +189,11 @@ impl<'a> Cursor<'a> {
         }
         self.row += 1;
         self.load()
+    }
+
+    /// The current row's text, once it was read.
+    pub(crate) fn payload(&self) -> &[u8] {
+        &self.payload
     }
 
     fn is_changed(&self) -> bool {
@@ -230,7 +235,7 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    fn read_payload(&mut self) -> Result<()> {
+    pub(crate) fn read_payload(&mut self) -> Result<()> {
         if self.what != Walk::Payloads || self.payload_len == 0 {
             return Ok(());
         }

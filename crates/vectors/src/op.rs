@@ -13,9 +13,10 @@
 //! point to a whole upsert, a payload key to the whole new payload, so replay never has to read
 //! anything else.
 
-use crate::api::{AliasAction, Batch, CollectionConfig, CollectionPatch, Column};
+use crate::api::{AliasAction, Batch, CollectionConfig, CollectionPatch, Column, FieldConfig};
 use crate::codec::{Reader, put_bytes, put_floats, put_u32, put_u64};
 use ramekin_base::{Error, PointId, Result};
+use ramekin_fields::Path;
 use serde::{Deserialize, Serialize};
 
 /// Number of a collection, never used twice in a store; names can change hands, numbers cannot.
@@ -24,10 +25,27 @@ pub(crate) type CollectionNumber = u64;
 /// A change of names and configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum MetaOp {
-    Create { number: CollectionNumber, name: String, config: CollectionConfig },
-    Drop { number: CollectionNumber },
-    Patch { number: CollectionNumber, patch: CollectionPatch },
-    Aliases { actions: Vec<AliasAction> },
+    Create {
+        number: CollectionNumber,
+        name: String,
+        config: CollectionConfig,
+    },
+    Drop {
+        number: CollectionNumber,
+    },
+    Patch {
+        number: CollectionNumber,
+        patch: CollectionPatch,
+    },
+    Aliases {
+        actions: Vec<AliasAction>,
+    },
+    /// An index of a field, or that it goes.
+    Index {
+        number: CollectionNumber,
+        path: Path,
+        index: Option<FieldConfig>,
+    },
 }
 
 /// One record of the log.

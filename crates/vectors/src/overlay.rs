@@ -90,7 +90,47 @@ pub(crate) struct Run {
     ends: Section,
     texts: Option<Section>,
     fences: Box<[u32]>,
+    /// Its rows again, in memory: an index that was built before it is asked without them.
+    pub(crate) changed: Changed,
     _memory: Reservation,
+}
+
+/// Rows, in what takes less: a list or a bitmap.
+pub(crate) enum Changed {
+    Few(Vec<u32>),
+    Many(Vec<u64>),
+}
+
+impl Changed {
+    /// Room for so many of `points` rows; nothing is taken yet.
+    fn new(rows: usize, points: usize) -> Self {
+        match rows * 32 < points {
+            true => Self::Few(Vec::with_capacity(rows)),
+            false => Self::Many(vec![0; points.div_ceil(64)]),
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self {
+            Self::Few(rows) => rows.capacity() as u64 * 4,
+            Self::Many(words) => words.len() as u64 * 8,
+        }
+    }
+
+    fn add(&mut self, row: u32) {
+        match self {
+            Self::Few(rows) => rows.push(row),
+            Self::Many(words) => words[row as usize / 64] |= 1 << (row % 64),
+        }
+    }
+
+    /// Sets a bit of `words` for each row.
+    pub(crate) fn mark(&self, words: &mut [u64]) {
+        match self {
+            Self::Few(rows) => rows.iter().for_each(|row| words[*row as usize / 64] |= 1 << (row % 64)),
+            Self::Many(own) => words.iter_mut().zip(own).for_each(|(word, own)| *word |= own),
+        }
+    }
 }
 
 impl Drop for Run {
@@ -114,7 +154,8 @@ impl Run {
         if !rows.len().is_multiple_of(4) || ends.len() != (len + 1) * 8 || held.len() != pages as u64 * 4 {
             return Err(broken("the tables of an overlay do not fit each other"));
         }
-        let memory = account.try_reserve(pages as u64 * 4 + 1024)?;
+        let mut changed = Changed::new(len as usize, points as usize);
+        let memory = account.try_reserve(pages as u64 * 4 + changed.bytes() + 1024)?;
         let mut fences = Vec::with_capacity(pages);
         let mut stream = held.stream(account, PAGE)?;
         for _ in 0..pages {
@@ -126,9 +167,19 @@ impl Run {
         if !ascending || fences.last().is_some_and(|last| *last >= points) {
             return Err(broken("an overlay names rows that are not there"));
         }
+        let mut stream = rows.stream(account, STREAM_BYTES)?;
+        let mut bytes = [0; 4];
+        for _ in 0..len {
+            stream.read_exact(&mut bytes)?;
+            let row = u32::from_le_bytes(bytes);
+            if row >= points {
+                return Err(broken("an overlay names rows that are not there"));
+            }
+            changed.add(row);
+        }
         let listed = AtomicBool::new(true);
         let fences = fences.into_boxed_slice();
-        Ok(Self { name: name.to_owned(), file, listed, rows, ends, texts, fences, _memory: memory })
+        Ok(Self { name: name.to_owned(), file, listed, rows, ends, texts, fences, changed, _memory: memory })
     }
 
     /// Rows that have a payload here.

@@ -8,14 +8,15 @@
 use crate::api::{Held, Page, Parts, PayloadParts, Record, VectorParts};
 use crate::collection::{Collection, View};
 use crate::matching::Matching;
+use crate::passing::Passing;
 use crate::payload;
+use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::texts;
 use ramekin_base::{Error, PointId, Result};
 use ramekin_fields::Filter;
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
-use std::ops::Range;
 use std::sync::Arc;
 
 /// Where a point stands: a growing part (by its place from newest) and slot, or a segment and row.
@@ -262,6 +263,8 @@ pub(crate) fn scroll(
     filter: &Filter,
     parts: &Parts,
 ) -> Result<Held<Page>> {
+    let (filter, _memory) = collection.config.load().resolve(filter, &shared.accounts.queries)?;
+    let filter = &*filter;
     on_view(collection, |_| Ok(()), |view, ()| scroll_from(shared, view, from, limit, filter, parts).map(Some))
 }
 
@@ -287,14 +290,17 @@ fn scroll_from(
             Some(from) => segment.rank(&shared.pages, from)?,
             None => 0,
         };
+        let passing = if filter.is_empty() { None } else { Some(matching.passing(at)?) };
         let mut taken = 0;
         while row < segment.meta.points && taken <= limit {
-            let end = segment.meta.points.min(row + (limit + 1 - taken).clamp(16, 512) as u32);
-            let mut page = sealed_page(shared, view, at, row..end)?;
-            matching.keep(&mut page)?;
+            let most = (limit + 1 - taken).clamp(16, 512);
+            let rows = next_rows(segment, passing.as_ref(), &mut row, most);
+            let mut page = sealed_page(shared, view, at, rows)?;
+            if passing.as_ref().is_some_and(|passing| !passing.is_sure()) {
+                matching.keep(&mut page)?;
+            }
             taken += page.len();
             found.append(&mut page);
-            row = end;
         }
     }
     for (at, part) in view.oldest_growing() {
@@ -321,10 +327,28 @@ fn scroll_from(
     Ok(Held { value: Page { records, next }, memory: vec![fetcher.memory] })
 }
 
-/// The points alive in some rows of a segment.
-fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Range<u32>) -> Result<Vec<(PointId, Place)>> {
+/// The next rows of a segment that are alive and may pass, at most so many; `from` goes behind them.
+fn next_rows(segment: &Segment, passing: Option<&Passing>, from: &mut u32, most: usize) -> Vec<u32> {
+    let mut rows = Vec::with_capacity(most);
+    while rows.len() < most && *from < segment.meta.points {
+        if let Some(passing) = passing {
+            let Some(row) = passing.rows.next(*from) else {
+                *from = segment.meta.points;
+                break;
+            };
+            *from = row;
+        }
+        if !segment.dead.get(*from) {
+            rows.push(*from);
+        }
+        *from += 1;
+    }
+    rows
+}
+
+/// The points of some rows of a segment.
+fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Vec<u32>) -> Result<Vec<(PointId, Place)>> {
     let segment = &view.segments[at];
-    let rows: Vec<u32> = rows.filter(|row| !segment.dead.get(*row)).collect();
     let ids = segment.ids(&shared.pages, &rows)?;
     Ok(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))).collect())
 }
@@ -335,12 +359,21 @@ const COUNTED: u32 = 512;
 /// How many points pass a filter.
 pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter) -> Result<u64> {
     let _memory = shared.accounts.queries.try_reserve(u64::from(COUNTED) * ENTRY_BYTES)?;
+    let (filter, _resolved) = collection.config.load().resolve(filter, &shared.accounts.queries)?;
+    let filter = &*filter;
     let sealed = |view: &View| {
         let matching = Matching::new(shared, &shared.pages, view, filter);
         let mut count = 0;
         for (at, segment) in view.segments.iter().enumerate() {
-            for row in (0..segment.meta.points).step_by(COUNTED as usize) {
-                let mut page = sealed_page(shared, view, at, row..segment.meta.points.min(row + COUNTED))?;
+            let passing = matching.passing(at)?;
+            if passing.is_sure() {
+                count += passing.rows.iter().filter(|row| !segment.dead.get(*row)).count() as u64;
+                continue;
+            }
+            let mut row = 0;
+            while row < segment.meta.points {
+                let rows = next_rows(segment, Some(&passing), &mut row, COUNTED as usize);
+                let mut page = sealed_page(shared, view, at, rows)?;
                 matching.keep(&mut page)?;
                 count += page.len() as u64;
             }

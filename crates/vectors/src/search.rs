@@ -7,13 +7,14 @@
 //! ```
 
 use crate::api::{
-    CollectionConfig, Held, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
+    CollectionConfig, Explain, Held, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
     VectorParts,
 };
 use crate::check;
 use crate::collection::{Collection, View};
 use crate::growing::Growing;
 use crate::matching::Matching;
+use crate::passing::Passing;
 use crate::read::{self, Fetcher, Place};
 use crate::segment::{Named, Segment};
 use crate::shared::Shared;
@@ -24,6 +25,7 @@ use ramekin_base::{Error, PointId, Result};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use ramekin_vecmath::Metric;
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -47,6 +49,13 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
         return in_id_order(shared, collection, query);
     }
     collection.usage.ask();
+    let (filter, _memory) = config.resolve(&query.filter, &shared.accounts.queries)?;
+    let resolved = match filter {
+        Cow::Borrowed(_) => Cow::Borrowed(query),
+        // All but the filter is small.
+        Cow::Owned(filter) => Cow::Owned(query.with_filter(filter)),
+    };
+    let query = &*resolved;
     let at_segments = |view: &View| from_segments(shared, collection, &config, view, query);
     read::on_view(collection, at_segments, |view, sealed| answer(shared, &config, view, query, sealed))
 }
@@ -101,8 +110,8 @@ fn from_segments(
     let mut scratch = shared.scratch()?;
     let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
     let hits = segments(view, &query.using, &params, search, passed.as_ref());
-    drop(passed);
-    let profile = profile(&scratch.profile);
+    let explain = passed.map(|passed| passed.explain.into_inner());
+    let profile = Profile { explain, ..profile(&scratch.profile) };
     shared.put_scratch(scratch);
     let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;
     let found = top.into_sorted();
@@ -223,11 +232,16 @@ pub(crate) fn segments<'a>(
         }
     };
     let alive: Vec<_> = order.iter().map(alive).collect();
+    let few = |(at, named, segment): &(usize, &Named, &Segment)| {
+        passed.map_or(Ok(None), |passed| passed.few(*at, named, segment, search.wanted(), params))
+    };
+    let few = order.iter().map(few).collect::<Result<Vec<_>>>()?;
     let mut parts = Vec::with_capacity(order.len());
-    for ((_, named, segment), alive) in order.iter().zip(&alive) {
+    for (((_, named, segment), alive), few) in order.iter().zip(&alive).zip(&few) {
         let is_filtered = segment.dead.count() > 0 || passed.is_some();
         let filter: Option<&dyn Fn(u32) -> bool> = if is_filtered { Some(alive) } else { None };
-        parts.push((&named.index, SearchParams { filter, ..*params }));
+        let rows = few.as_ref().map(|(rows, _)| rows.as_slice());
+        parts.push((&named.index, SearchParams { filter, rows, ..*params }));
     }
     let mut hits = Vec::new();
     search.run(&parts, &mut hits)?;
@@ -241,29 +255,50 @@ pub(crate) fn segments<'a>(
     Ok(hits)
 }
 
+/// What a row costs that is found before the search begins, of what a vector costs that is scanned with its list.
+const FOUND_COST: f64 = 0.5;
+/// Rows whose payloads are asked before a search at most.
+const ASKED_MAX: u64 = 512;
+
 /// Rows that were asked whether they pass a filter, and what they said: one is asked once.
 pub(crate) struct Passed<'a> {
     matching: &'a Matching<'a>,
+    /// Of each segment the rows that may pass.
+    passing: Vec<Passing>,
     /// Of each segment two bits a row: asked, passed.
     rows: RefCell<Vec<Vec<u64>>>,
     failed: RefCell<Option<Error>>,
+    explain: RefCell<Explain>,
     _memory: Reservation,
 }
 
 impl<'a> Passed<'a> {
     fn new(shared: &Shared, matching: &'a Matching<'a>) -> Result<Self> {
-        let words = matching.view.segments.iter().map(|segment| segment.meta.points.div_ceil(32) as usize);
-        let memory = shared.accounts.queries.try_reserve(words.clone().sum::<usize>() as u64 * 8)?;
-        let rows = RefCell::new(words.map(|words| vec![0; words]).collect());
-        Ok(Self { matching, rows, failed: RefCell::default(), _memory: memory })
+        let passing = (0..matching.view.segments.len()).map(|at| matching.passing(at)).collect::<Result<Vec<_>>>()?;
+        // Where all is known nothing is asked.
+        let words = |passing: &Passing| if passing.is_sure() { 0 } else { passing.rows.rows().div_ceil(32) };
+        let memory = shared.accounts.queries.try_reserve(passing.iter().map(words).sum::<usize>() as u64 * 8)?;
+        let rows = RefCell::new(passing.iter().map(|passing| vec![0; words(passing)]).collect());
+        let explain = Explain {
+            estimate: passing.iter().map(|passing| passing.estimate).sum(),
+            passing: passing.iter().map(|passing| passing.rows.count()).sum(),
+            ..Explain::default()
+        };
+        let (failed, explain) = (RefCell::default(), RefCell::new(explain));
+        Ok(Self { matching, passing, rows, failed, explain, _memory: memory })
     }
 
     fn row(&self, segment: usize, row: u32) -> bool {
+        let passing = &self.passing[segment];
+        if !passing.rows.get(row) || !passing.is_unsure(row) {
+            return passing.rows.get(row);
+        }
         let (word, bit) = (row as usize / 32, row % 32 * 2);
         let seen = self.rows.borrow()[segment][word] >> bit & 3;
         if seen > 0 || self.failed.borrow().is_some() {
             return seen == 3;
         }
+        self.explain.borrow_mut().asked += 1;
         match self.matching.row(segment, row) {
             Ok(passes) => {
                 self.rows.borrow_mut()[segment][word] |= (1 | u64::from(passes) << 1) << bit;
@@ -274,6 +309,36 @@ impl<'a> Passed<'a> {
                 false
             }
         }
+    }
+
+    /// The vectors of a segment that pass, where finding all of them first costs less than asking those that are scanned.
+    fn few(
+        &self,
+        segment: usize,
+        named: &Named,
+        held: &Segment,
+        wanted: usize,
+        params: &SearchParams<'_>,
+    ) -> Result<Option<(Vec<u32>, Reservation)>> {
+        let passing = &self.passing[segment];
+        let count = passing.rows.count();
+        let share = count as f64 / f64::from(held.meta.points.max(1));
+        let is_few = count as f64 * FOUND_COST <= named.index.scanned(wanted, share, params);
+        let mut explain = self.explain.borrow_mut();
+        if params.exact || !is_few || !passing.is_sure() && count > ASKED_MAX {
+            *if params.exact { &mut explain.scanned } else { &mut explain.lists } += 1;
+            return Ok(None);
+        }
+        explain.direct += 1;
+        drop(explain);
+        let memory = self.matching.shared.accounts.queries.try_reserve(count * 4)?;
+        let mut rows = Vec::with_capacity(count as usize);
+        for row in passing.rows.iter().filter(|row| !held.dead.get(*row)) {
+            if self.row(segment, row) {
+                rows.extend(named.present.ordinal(row));
+            }
+        }
+        Ok(Some((rows, memory)))
     }
 
     /// What went wrong while rows were asked.

@@ -17,11 +17,12 @@ use crate::api::MetricName;
 use crate::bits::Bits;
 use crate::bloom;
 use crate::changes::Changes;
+use crate::field_index::FieldIndex;
 use crate::ordinals::Present;
 use crate::overlay::DeadRows;
 use crate::seal::RecordReader;
 use crate::texts;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use ramekin_ann::{Index, IndexMeta};
 use ramekin_base::{Error, Kind, PointId, Result};
 use ramekin_log::LogReader;
@@ -82,6 +83,8 @@ pub(crate) struct Segment {
     /// The newest overlay of dead rows that a manifest names.
     pub(crate) dead_rows: Mutex<Option<DeadRows>>,
     pub(crate) changes: Changes,
+    /// Of payload fields, those that are built.
+    pub(crate) fields: RwLock<Arc<[Arc<FieldIndex>]>>,
     /// A manifest names this segment.
     pub(crate) listed: AtomicBool,
     indexes: Vec<Option<Named>>,
@@ -160,6 +163,7 @@ impl Segment {
             dead,
             dead_rows,
             changes: Changes::default(),
+            fields: RwLock::default(),
             listed,
             indexes,
             numbers,
@@ -173,9 +177,12 @@ impl Segment {
         u64::from(self.meta.points) - self.dead.count()
     }
 
-    /// Bytes of its file and of its overlays of payloads.
+    /// Bytes of its file, of its overlays of payloads and of its indexes of fields.
     pub(crate) fn bytes_on_disk(&self) -> u64 {
-        self.file.bytes() + self.changes.runs().iter().map(|run| run.file.bytes()).sum::<u64>()
+        let fields = self.fields.read().clone();
+        self.file.bytes()
+            + self.changes.runs().iter().map(|run| run.file.bytes()).sum::<u64>()
+            + fields.iter().map(|field| field.index.file().bytes()).sum::<u64>()
     }
 
     /// Bytes of vectors of the live points as f32, all names together: the size that policies compare, with each other and

@@ -9,6 +9,7 @@ use crate::api::Batch;
 use crate::catalog::Catalog;
 use crate::changes::PATCH_BYTES;
 use crate::collection::Collection;
+use crate::field_index::Failures;
 use crate::growing::Growing;
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
@@ -114,6 +115,7 @@ pub(crate) struct Shared {
     /// Seals run in the writer's thread: no thread in the background (the simulator, and replay).
     pub(crate) inline: AtomicBool,
     pub(crate) rest: Rest,
+    pub(crate) field_failures: Failures,
     /// When a write last waited for a seal, by [`Shared::now_ms`]; 0: never.
     pub(crate) waited_ms: AtomicU64,
 }
@@ -178,6 +180,13 @@ impl Shared {
                 if let Some(collection) = catalog.by_number(*number) {
                     collection.config.store(Arc::new(patch.apply(&collection.config.load())));
                     rest::plan_again(self);
+                }
+            }
+            MetaOp::Index { number, path, index } => {
+                if let Some(collection) = catalog.by_number(*number) {
+                    collection.set_index(path, index.as_ref());
+                    self.manifest_dirty.store(true, Ordering::SeqCst);
+                    self.wake_background();
                 }
             }
             MetaOp::Aliases { actions } => catalog.apply_aliases(actions),

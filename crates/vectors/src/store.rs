@@ -11,6 +11,7 @@ use crate::background;
 use crate::catalog::{Catalog, CatalogJson, CollectionJson};
 use crate::changes::Changes;
 use crate::collection::{Collection, View};
+use crate::field_index::{self, Failures};
 use crate::op::{self, MetaOp, Op};
 use crate::overlay::{self, Run};
 use crate::queue::{Queue, Signal};
@@ -23,7 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use ramekin_base::limits::payload_max;
 use ramekin_base::{Clock, Error, PointId, Result};
 use ramekin_disk::Disk;
-use ramekin_fields::Filter;
+use ramekin_fields::{Filter, Path as FieldPath};
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget, Reservation, YieldOrder};
 use ramekin_pages::Pages;
@@ -139,6 +140,7 @@ impl Store {
             closing: AtomicBool::new(false),
             inline: AtomicBool::new(true),
             rest: Rest::default(),
+            field_failures: Failures::default(),
             waited_ms: AtomicU64::new(0),
             options,
         });
@@ -168,7 +170,7 @@ impl Store {
         let shared = self.shared.clone();
         threads.push(spawn("sealer", move || background::run(&shared, background::seal_turn))?);
         let shared = self.shared.clone();
-        threads.push(spawn("merger", move || background::run(&shared, background::merge_one))?);
+        threads.push(spawn("merger", move || background::run(&shared, background::merge_turn))?);
         Ok(())
     }
 
@@ -180,7 +182,7 @@ impl Store {
             writer.turn(false);
         }
         did |= background::seal_turn(&self.shared).unwrap_or(false);
-        did | background::merge_one(&self.shared).unwrap_or(false)
+        did | background::merge_turn(&self.shared).unwrap_or(false)
     }
 
     /// Only the writer's part of [`Store::turn`].
@@ -288,6 +290,25 @@ impl Store {
         self.meta(change).map(|_| ())
     }
 
+    /// Gives a field of payloads an index, in the place of one that it may have, or takes its index. The index is built in
+    /// the background; until then its answers are made from payloads. Returns the number of the last operation.
+    pub fn set_index(&self, name: &str, path: FieldPath, index: Option<FieldConfig>) -> Result<u64> {
+        let name = name.to_owned();
+        let set = move |shared: &Shared| {
+            let collection = shared.find(&name)?;
+            let config = collection.config.load();
+            let is_new = config.indexes.get(&path) != index.as_ref();
+            Ok(is_new.then(|| MetaOp::Index { number: collection.number, path, index }))
+        };
+        self.meta(set)?;
+        Ok(self.shared.operation.load(Ordering::SeqCst))
+    }
+
+    /// Whether the index of a field is still to be built for some segment.
+    pub fn lacks_index(&self, name: &str, path: &FieldPath) -> Result<bool> {
+        Ok(field_index::is_lacking(&*self.shared.find(name)?, Some(path)))
+    }
+
     /// Removes a collection and the aliases that name it. False: it was not there.
     pub fn drop_collection(&self, name: &str) -> Result<bool> {
         let name = name.to_owned();
@@ -331,6 +352,7 @@ impl Store {
         Ok(Info {
             recall_measured: collection.reservoir.measured(),
             warnings: collection.reservoir.warning(config.recall).into_iter().collect(),
+            indexed_points: field_index::points(&view, &config),
             config,
             status,
             optimizer: error.map_or(Ok(()), Err),
@@ -444,6 +466,7 @@ fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection>
             let run = Run::open(name, file, segment.meta.points, &shared.accounts.segments)?;
             segment.changes.add_run(Arc::new(run));
         }
+        *segment.fields.write() = field_index::open_all(shared, &kept.fields, segment.meta.points)?;
         segments.push(Arc::new(segment));
     }
     collection.swap(|view| View { active: view.active.clone(), frozen: Vec::new(), segments });

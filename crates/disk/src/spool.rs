@@ -8,14 +8,14 @@
 //! the disk meanwhile. It survives no crash and is never synced. A build that dies leaves spools behind in its work folder,
 //! which its owner empties on start.
 
+use crate::{Aligned, Disk, File, Open, ReadOp};
 use ramekin_base::{Error, Result};
-use ramekin_disk::{Aligned, Disk, File, Open, ReadOp};
 use ramekin_memory::Account;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A temporary file that grows at its end.
-pub(crate) struct Spool {
+pub struct Spool {
     disk: Arc<dyn Disk>,
     path: PathBuf,
     file: Option<File>,
@@ -28,7 +28,7 @@ pub(crate) struct Spool {
 
 impl Spool {
     /// A new file, with a buffer of about `buffer_bytes`.
-    pub(crate) fn create(disk: &Arc<dyn Disk>, path: &Path, account: &Account, buffer_bytes: usize) -> Result<Self> {
+    pub fn create(disk: &Arc<dyn Disk>, path: &Path, account: &Account, buffer_bytes: usize) -> Result<Self> {
         let room = buffer_bytes.next_multiple_of(disk.block()).max(disk.block());
         let buffer = Aligned::new(account, room)?;
         let file = disk.open(path, Open::Create)?;
@@ -36,7 +36,7 @@ impl Spool {
         Ok(Self { disk: disk.clone(), path, file: Some(file), buffer: Some(buffer), filled: 0, written: 0, crc: 0 })
     }
 
-    pub(crate) fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             let buffer = self.buffer.as_mut().ok_or_else(finished)?;
             let part = bytes.len().min(buffer.len() - self.filled);
@@ -62,7 +62,7 @@ impl Spool {
     }
 
     /// Writes out the rest and gives the buffer back; nothing can be appended from now on.
-    pub(crate) fn finish(&mut self) -> Result<()> {
+    pub fn finish(&mut self) -> Result<()> {
         if self.filled > 0 {
             self.flush()?;
         }
@@ -71,7 +71,7 @@ impl Spool {
     }
 
     /// Reads the finished file from its start through a buffer of about `buffer_bytes`.
-    pub(crate) fn read(&self, account: &Account, buffer_bytes: usize) -> Result<SpoolReader<'_>> {
+    pub fn read(&self, account: &Account, buffer_bytes: usize) -> Result<SpoolReader<'_>> {
         if self.buffer.is_some() {
             return Err(Error::bug("a spool is read before it is finished"));
         }
@@ -93,7 +93,7 @@ impl Drop for Spool {
 }
 
 /// Reads a [`Spool`] in order.
-pub(crate) struct SpoolReader<'a> {
+pub struct SpoolReader<'a> {
     spool: &'a Spool,
     buffer: Aligned,
     /// What of the buffer is not yet read.
@@ -107,12 +107,12 @@ pub(crate) struct SpoolReader<'a> {
 
 impl SpoolReader<'_> {
     /// Bytes that were not yet read.
-    pub(crate) fn left(&self) -> u64 {
+    pub fn left(&self) -> u64 {
         self.spool.written.saturating_sub(self.at) + (self.to - self.from) as u64
     }
 
     /// The next bytes, at most `most` of them and as many as lie in the buffer; empty only at the end.
-    pub(crate) fn next(&mut self, most: usize) -> Result<&[u8]> {
+    pub fn next(&mut self, most: usize) -> Result<&[u8]> {
         if self.from == self.to && self.at < self.spool.written {
             let file = self.spool.file.as_ref().ok_or_else(finished)?;
             let bytes = (self.spool.written - self.at).min(self.buffer.len() as u64) as usize;
@@ -132,7 +132,7 @@ impl SpoolReader<'_> {
     }
 
     /// Passes over `count` bytes.
-    pub(crate) fn skip(&mut self, mut count: usize) -> Result<()> {
+    pub fn skip(&mut self, mut count: usize) -> Result<()> {
         while count > 0 {
             match self.next(count)?.len() {
                 0 => return Err(Error::corrupt("a temporary file of a build ends early")),
@@ -143,7 +143,7 @@ impl SpoolReader<'_> {
     }
 
     /// Fills `out` whole.
-    pub(crate) fn read_exact(&mut self, mut out: &mut [u8]) -> Result<()> {
+    pub fn read_exact(&mut self, mut out: &mut [u8]) -> Result<()> {
         while !out.is_empty() {
             let bytes = self.next(out.len())?;
             if bytes.is_empty() {
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn what_was_appended_is_read_back_and_the_file_goes() {
-        let sim = Arc::new(ramekin_disk::sim::SimDisk::new(1, Default::default()));
+        let sim = Arc::new(crate::sim::SimDisk::new(1, Default::default()));
         let disk: Arc<dyn Disk> = sim.clone();
         let folder = PathBuf::from("work");
         disk.make_folder(&folder).unwrap();

@@ -1,0 +1,224 @@
+//! Few rows may be found: of the nearest lists only those are looked at.
+//!
+//! ```text
+//!   rows ─► their positions: a bit each
+//!   the nearest lists, as many as hold k of the rows ─► those with a bit ─► its widest resident code ─► the best few
+//! ```
+//!
+//! So a list without one of the rows costs next to nothing, and where the rows are very few all lists are gone through.
+//! Where the tables that this needs are not resident, lists are scanned as ever.
+
+use crate::coarse::Coarse;
+use crate::encode::linear;
+use crate::rescore;
+use crate::scan::{WAITING, prefetch, refine};
+use crate::scratch::{Candidate, Scratch, Tally};
+use crate::search::{Means, Watch};
+use crate::trial::ERROR;
+use ramekin_base::Result;
+use ramekin_base::limits::PAGE;
+use ramekin_vecmath::{BLOCK, Probe, select_best};
+use std::ops::Range;
+
+/// Bytes of positions that are read together.
+const SPAN_BYTES: usize = 128 << 10;
+/// Lists that are looked at before what waits is refined.
+const SLOTS: usize = 256;
+/// The nearest lists hold so many times as many of the rows as are wanted, or all lists are gone through.
+const ENOUGH: usize = 4;
+
+impl Means<'_, '_> {
+    /// Adds the best of `rows`, ascending, to the candidates of the other indexes. False: the tables are not resident.
+    pub(crate) fn collect_rows(&self, scratch: &mut Scratch, which: u32, rows: &[u32]) -> Result<bool> {
+        let (index, shape) = (self.index, &self.index.shape);
+        let (Some(centroids), Some(clusters)) = (index.centroids.resident(), index.clusters.resident()) else {
+            return Ok(false);
+        };
+        let Some(rotation) = index.rotation().filter(|_| self.wide.is_some() || self.codes1.is_some()) else {
+            return Ok(false);
+        };
+        // Positions are read without being counted.
+        if self.params.max_reads.is_some() && !index.positions.is_resident() {
+            return Ok(false);
+        }
+        scratch.fit(shape.dim, shape.lists, SLOTS, self.kept().max(self.k) + scratch.chosen.len())?;
+        let mut watch = Watch::start(self.params.clock);
+        if let Some(codes) = &mut scratch.codes {
+            scratch.rotated.resize(shape.dim, 0.0);
+            rotation.rotate(self.query, &mut scratch.rotated);
+            codes.prepare(&scratch.rotated);
+        }
+        let matches = Matches::new(self, scratch, rows)?;
+        let coarse = Coarse::new(&centroids, shape.lists, shape.dim, shape.metric, index.meta.length)?;
+        let share = rows.len() as f64 / shape.rows.max(1) as f64;
+        let lists = self.lists_for(share);
+        if lists < shape.lists {
+            scratch.scores.resize(shape.lists, 0.0);
+            coarse.scores(self.query, &mut scratch.scaled, &mut scratch.bytes, &mut scratch.scores);
+            select_best(&scratch.scores, lists, &mut scratch.near);
+        }
+        coarse.prepare(self.query, &mut scratch.scaled);
+        scratch.profile.coarse_us += watch.lap();
+        let near = std::mem::take(&mut scratch.near);
+        let mut looked = 0;
+        if lists < shape.lists {
+            looked = self.look(scratch, &matches, &coarse, &clusters, near.iter().copied())?;
+        }
+        scratch.near = near;
+        if looked < rows.len().min(self.k * ENOUGH) {
+            looked = self.look(scratch, &matches, &coarse, &clusters, 0..shape.lists as u32)?;
+        }
+        scratch.tally = Tally::default();
+        scratch.profile.codes += looked as u64;
+        scratch.profile.scan_us += watch.lap();
+        rescore::gather(scratch, which);
+        Ok(true)
+    }
+
+    /// How many of the nearest lists hold enough, where this share of the vectors may be found; all, if they are most.
+    fn lists_for(&self, share: f64) -> usize {
+        let depth = (self.k as f64 / share.max(1e-9)).min(self.index.shape.rows as f64) as usize;
+        let probes = self.index.setting(depth.max(self.k), self.params, self.narrow).probes;
+        if probes * 2 < self.index.shape.lists { probes } else { self.index.shape.lists }
+    }
+
+    /// Takes the best of the matches in some lists; returns how many there are.
+    fn look(
+        &self,
+        scratch: &mut Scratch,
+        matches: &Matches,
+        coarse: &Coarse<'_>,
+        clusters: &[u8],
+        lists: impl Iterator<Item = u32>,
+    ) -> Result<usize> {
+        scratch.best.begin(self.kept());
+        scratch.pending.clear();
+        scratch.slots.clear();
+        let mut looked = 0;
+        for number in lists {
+            let list = self.index.list(clusters, number as usize, 0)?;
+            if !matches.has(list.positions()) {
+                continue;
+            }
+            if scratch.slots.len() == SLOTS {
+                refine(self, scratch);
+                scratch.slots.clear();
+            }
+            let along = coarse.along(&scratch.scaled, number as usize);
+            scratch.slots.push(self.slot(number, list, along));
+            scratch.profile.clusters += 1;
+            looked += matches.each(list.positions(), |position| self.look_at(scratch, position));
+        }
+        refine(self, scratch);
+        Ok(looked)
+    }
+
+    /// Takes a vector of the newest slot as a candidate.
+    fn look_at(&self, scratch: &mut Scratch, position: u32) {
+        let slot = scratch.slots.len() - 1;
+        if let Some((width, bytes)) = &self.wide {
+            let grid = if *width == 2 { &self.index.shape.wide } else { &self.index.shape.narrow };
+            prefetch(bytes, grid.at(position), grid.record);
+            scratch.pending.push(Candidate { estimate: f32::INFINITY, margin: 0.0, position, slot: slot as u32 });
+            if scratch.pending.len() >= WAITING {
+                refine(self, scratch);
+            }
+            return;
+        }
+        let Scratch { codes: Some(codes), slots, best, .. } = scratch else { return };
+        let (own, Some(bytes)) = (&slots[slot], self.codes1.as_deref()) else { return };
+        let (block, place) = (self.index.shape.block_bytes(), (position - own.list.start) as usize);
+        let slack = self.setting.bound * ERROR * own.off;
+        let probe = Probe { linear: linear(&own.list.factors[0]), base: own.base, slack, threshold: 0.0 };
+        let one = &bytes[(own.list.block as usize + place / BLOCK) * block..][..block];
+        let (estimate, margin) = codes.scan_one(one, place % BLOCK, &probe);
+        if estimate + margin > self.floor {
+            best.push(Candidate { estimate, margin, position, slot: slot as u32 });
+        }
+    }
+}
+
+/// A bit for each position that one of the rows has.
+struct Matches {
+    words: Vec<u64>,
+    _memory: ramekin_memory::Reservation,
+}
+
+impl Matches {
+    fn new(means: &Means<'_, '_>, scratch: &Scratch, rows: &[u32]) -> Result<Self> {
+        let count = means.index.shape.rows.div_ceil(64);
+        let memory = scratch.account.try_reserve(count as u64 * 8)?;
+        let mut matches = Self { words: vec![0; count], _memory: memory };
+        let (index, packed) = (means.index, means.index.packed());
+        if let Some(section) = index.positions.resident() {
+            for row in rows {
+                matches.set(index.checked(packed.get(&section, 0, *row))?);
+            }
+            return Ok(matches);
+        }
+        let span = (SPAN_BYTES * 8 / packed.bits as usize) as u32;
+        let mut rest = rows;
+        while let Some(first) = rest.first() {
+            let (near, far) = rest.split_at(rest.partition_point(|row| row - first < span));
+            rest = far;
+            // Where most pages of a span hold one of the rows, it is read in one piece.
+            if near.len() * PAGE * 2 >= SPAN_BYTES {
+                let range = packed.range(*first, (near[near.len() - 1] - first + 1) as usize);
+                let mut fetch = means.pages.fetch();
+                let want = fetch.want(&index.positions, range.start as u64, range.len())?;
+                let pinned = fetch.run()?;
+                for row in near {
+                    matches.set(index.checked(packed.get(pinned.bytes(want), range.start, *row))?);
+                }
+                continue;
+            }
+            let mut fetch = means.pages.fetch();
+            let mut wants = Vec::with_capacity(near.len());
+            for row in near {
+                let range = packed.range(*row, 1);
+                wants.push((fetch.want(&index.positions, range.start as u64, range.len())?, range.start));
+            }
+            let pinned = fetch.run()?;
+            for (row, (want, from)) in near.iter().zip(wants) {
+                matches.set(index.checked(packed.get(pinned.bytes(want), from, *row))?);
+            }
+        }
+        Ok(matches)
+    }
+
+    fn set(&mut self, position: u32) {
+        self.words[position as usize / 64] |= 1 << (position % 64);
+    }
+
+    /// The words of some positions, each with the number of its first, without the bits of others.
+    fn words(&self, positions: Range<u32>) -> impl Iterator<Item = (u32, u64)> + '_ {
+        let (from, to) = (positions.start / 64, positions.end.div_ceil(64));
+        (from..to).map(move |at| {
+            let mut word = self.words[at as usize];
+            if at == from {
+                word &= u64::MAX << (positions.start % 64);
+            }
+            if at == to - 1 && !positions.end.is_multiple_of(64) {
+                word &= (1 << (positions.end % 64)) - 1;
+            }
+            (at * 64, word)
+        })
+    }
+
+    fn has(&self, positions: Range<u32>) -> bool {
+        self.words(positions).any(|(_, word)| word != 0)
+    }
+
+    /// Calls `look` for each; returns how many.
+    fn each(&self, positions: Range<u32>, mut look: impl FnMut(u32)) -> usize {
+        let mut count = 0;
+        for (first, mut word) in self.words(positions) {
+            while word != 0 {
+                look(first + word.trailing_zeros());
+                word &= word - 1;
+                count += 1;
+            }
+        }
+        count
+    }
+}

@@ -1,0 +1,191 @@
+//! Indexes of payload fields: made and dropped on a live collection.
+//!
+//! ```text
+//!   {"field_name": "a.b[]", "field_schema": "keyword"}
+//!   {"field_name": "a.b[]", "field_schema": {"type": "text", "tokenizer": "word", ...}}
+//! ```
+//!
+//! An index is durable when the answer comes; it is built in the background. `wait=true` waits until it is built, as long
+//! as the request may take: `status` says which.
+
+use crate::answer::Answer;
+use crate::call::Call;
+use crate::errors::Outcome;
+use crate::sections::{self, Section};
+use crate::wire::filter::read_path;
+use crate::wire::json::{Decoded, Flaw, Reader};
+use crate::wire::room::Room;
+use ramekin_base::{Lane, Result};
+use ramekin_fields::{Path, Schema, Tokenizer, TokenizerKind};
+use ramekin_vectors::{FieldConfig, Wait};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two looks whether an index is built.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// `PUT collections/{name}/index`
+pub async fn create(mut call: Call) -> Outcome<Answer> {
+    let ((path, index), _cover) = call.decode(decode).await?;
+    set(call, path, Some(index)).await
+}
+
+/// `DELETE collections/{name}/index/{field}`
+pub async fn delete(call: Call) -> Outcome<Answer> {
+    let path = Path::parse(call.params.get(1).map(String::as_str).unwrap_or_default())?;
+    set(call, path, None).await
+}
+
+async fn set(call: Call, path: Path, index: Option<FieldConfig>) -> Outcome<Answer> {
+    let (name, until, started) = (call.name().to_owned(), call.options.until, call.started);
+    // What is dropped is gone at once.
+    let (door, waits) = (call.door, call.options.wait == Wait::Visible);
+    let (of, field) = (name.clone(), path.clone());
+    let set = move |door: &crate::door::Shared| door.host.store.set_index(&of, field.clone(), index.clone());
+    let operation = door.run(Lane::Writes, until, set).await?;
+    let mut lacks = door.host.store.lacks_index(&name, &path)?;
+    while waits && lacks && tokio::time::Instant::now() + LOOK < until {
+        tokio::time::sleep(LOOK).await;
+        lacks = door.host.store.lacks_index(&name, &path)?;
+    }
+    let status = if waits && !lacks { "completed" } else { "acknowledged" };
+    Answer::result(&json!({ "operation_id": operation, "status": status }), door.now().saturating_sub(started))
+}
+
+/// Decodes the body of `PUT collections/{name}/index`.
+pub fn decode(body: &[u8], room: &mut Room) -> Result<(Path, FieldConfig)> {
+    let (mut path, mut index) = (None, None);
+    let mut reader = Reader::new(body)?;
+    reader.object(|reader, key| {
+        match key {
+            "field_name" => path = Some(read_path(reader, room)?),
+            "field_schema" if reader.null()? => {}
+            "field_schema" => index = Some(read(reader)?),
+            _ => reader.skip()?,
+        }
+        Ok(())
+    })?;
+    reader.finish()?;
+    let path = path.ok_or_else(|| Flaw::missing("field_name"))?;
+    Ok((path, index.ok_or_else(|| Flaw::missing("field_schema"))?))
+}
+
+/// Reads the kind of an index, by its name or with its parameters.
+pub fn read(reader: &mut Reader<'_>) -> Decoded<FieldConfig> {
+    if reader.peek()? == b'"' {
+        let name = reader.string()?;
+        let schema = Schema::named(&name).ok_or_else(|| {
+            let kinds = sections::FIELD_KINDS.join("`, `");
+            Flaw::malformed(format!(
+                "unknown variant `{}`, expected one of `{kinds}`",
+                name.chars().take(80).collect::<String>()
+            ))
+        })?;
+        return Ok(FieldConfig { schema: Arc::new(schema), echo: None });
+    }
+    let section = sections::read(reader, sections::FIELD)?;
+    let schema = schema(&section)?;
+    Ok(FieldConfig { schema: Arc::new(schema), echo: Some(sections::text(&section)) })
+}
+
+fn schema(section: &Section) -> Decoded<Schema> {
+    let named = section.get("type").and_then(Value::as_str).and_then(Schema::named);
+    let said = |field: &str, default: bool| section.get(field).and_then(Value::as_bool).unwrap_or(default);
+    let count = |field: &str| section.get(field).and_then(Value::as_u64).map(|count| count as usize);
+    match named {
+        Some(Schema::Integer { .. }) => {
+            let (lookup, range) = (said("lookup", true), said("range", true));
+            if !lookup && !range {
+                return Err(Flaw::invalid("an integer index must have `lookup` or `range`, or both"));
+            }
+            Ok(Schema::Integer { lookup, range })
+        }
+        Some(Schema::Text(default)) => {
+            let kind = match section.get("tokenizer").and_then(Value::as_str) {
+                Some("whitespace") => TokenizerKind::Whitespace,
+                Some("prefix") => TokenizerKind::Prefix,
+                _ => TokenizerKind::Word,
+            };
+            let (min_len, max_len) = (count("min_token_len"), count("max_token_len"));
+            if let (Some(least), Some(most)) = (min_len, max_len)
+                && least > most
+            {
+                return Err(Flaw::invalid(format!("min_token_len {least} is above max_token_len {most}")));
+            }
+            Ok(Schema::Text(Tokenizer {
+                kind,
+                lowercase: said("lowercase", default.lowercase),
+                min_len,
+                max_len,
+                phrases: said("phrase_matching", false),
+            }))
+        }
+        Some(schema) => Ok(schema),
+        None => Err(Flaw::missing("type")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_base::Kind;
+
+    fn decoded(body: &str) -> Result<(Path, FieldConfig)> {
+        decode(body.as_bytes(), &mut Room::endless())
+    }
+
+    #[test]
+    fn a_kind_by_its_name_or_with_parameters() {
+        let (path, index) = decoded(r#"{"field_name":"a.b[]","field_schema":"keyword"}"#).unwrap();
+        assert_eq!((path.to_string(), &*index.schema, index.echo), ("a.b[]".into(), &Schema::Keyword, None));
+        let schema = |text: &str| {
+            (*decoded(&format!(r#"{{"field_name":"a","field_schema":{text}}}"#)).unwrap().1.schema).clone()
+        };
+        assert_eq!(schema(r#"{"type":"integer","range":false}"#), Schema::Integer { lookup: true, range: false });
+        let text = schema(
+            r#"{"type":"text","tokenizer":"prefix","min_token_len":2,"lowercase":false,"phrase_matching":true,"stemmer":null}"#,
+        );
+        let wanted =
+            Tokenizer { kind: TokenizerKind::Prefix, lowercase: false, min_len: Some(2), max_len: None, phrases: true };
+        assert_eq!(text, Schema::Text(wanted));
+        let (_, index) =
+            decoded(r#"{"field_name":"a","field_schema":{"type":"uuid","is_tenant":true,"on_disk":null}}"#).unwrap();
+        assert_eq!(index.echo.as_deref(), Some(r#"{"is_tenant":true,"type":"uuid"}"#));
+    }
+
+    #[test]
+    fn refusals() {
+        for (body, kind, message) in [
+            (r#"{"field_schema":"keyword"}"#, Kind::Malformed, "missing field `field_name`"),
+            (r#"{"field_name":"a"}"#, Kind::Malformed, "missing field `field_schema`"),
+            (r#"{"field_name":"a..b","field_schema":"keyword"}"#, Kind::Malformed, "Invalid json path"),
+            (r#"{"field_name":"a","field_schema":"number"}"#, Kind::Malformed, "unknown variant `number`"),
+            (r#"{"field_name":"a","field_schema":{"tokenizer":"word"}}"#, Kind::Malformed, "missing field `type`"),
+            (
+                r#"{"field_name":"a","field_schema":{"type":"integer","lookup":false,"range":false}}"#,
+                Kind::Invalid,
+                "lookup",
+            ),
+            (
+                r#"{"field_name":"a","field_schema":{"type":"text","stemmer":{"type":"snowball","language":"english"}}}"#,
+                Kind::Unsupported,
+                "stemmer",
+            ),
+            (
+                r#"{"field_name":"a","field_schema":{"type":"text","tokenizer":"multilingual"}}"#,
+                Kind::Unsupported,
+                "multilingual",
+            ),
+            (
+                r#"{"field_name":"a","field_schema":{"type":"text","min_token_len":5,"max_token_len":2}}"#,
+                Kind::Invalid,
+                "above",
+            ),
+        ] {
+            let error = decoded(body).unwrap_err();
+            assert_eq!(error.kind(), kind, "{body}: {error}");
+            assert!(error.message().contains(message), "{body}: {error}");
+        }
+    }
+}

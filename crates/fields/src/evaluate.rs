@@ -1,0 +1,142 @@
+//! Which rows of a segment pass a filter, by the indexes of its fields.
+//!
+//! ```text
+//!   rows that may pass ─► each condition takes out those that do not ─► rows that pass
+//!
+//!   must      one after the other, the one that leaves fewest first       should    what one of them leaves
+//!   must_not  what each leaves is taken out                               min_should  what so many of them leave
+//! ```
+//!
+//! A condition that no index answers takes out nothing: then the rows that are left may pass, and are asked one by one.
+
+use crate::asked::Asked;
+use crate::bitmap::Bitmap;
+use crate::filter::{Condition, Filter, MinShould};
+use crate::index::Index;
+use crate::path::Path;
+use crate::schema::Schema;
+use ramekin_base::Result;
+use ramekin_pages::Pages;
+
+/// A segment as filters see it.
+pub trait Segment {
+    /// The index of a field over all of its rows, if there is one; of this kind, if one is named.
+    fn index(&self, path: &Path, schema: Option<&Schema>) -> Option<&Index>;
+    /// Takes out of `passing` the rows that do not pass a condition on ids or vectors. False: those that are left may pass.
+    fn keep(&self, condition: &Condition, passing: &mut Bitmap) -> Result<bool>;
+}
+
+pub struct Evaluation<'a> {
+    pub pages: &'a Pages,
+    pub segment: &'a dyn Segment,
+    pub rows: usize,
+}
+
+impl Evaluation<'_> {
+    /// Takes out of `passing` rows that do not pass. True: those that are left do; false: they may.
+    pub fn keep(&self, filter: &Filter, passing: &mut Bitmap) -> Result<bool> {
+        let mut is_exact = true;
+        let mut must = Vec::with_capacity(filter.must.len());
+        for condition in &filter.must {
+            must.push((self.most(condition)?, condition));
+        }
+        must.sort_by_key(|(most, _)| *most);
+        for (_, condition) in must {
+            is_exact &= self.keep_one(condition, passing)?;
+        }
+        if !filter.should.is_empty() {
+            is_exact &= self.keep_any(&filter.should, passing)?;
+        }
+        for condition in &filter.must_not {
+            let mut found = passing.copy()?;
+            if self.keep_one(condition, &mut found)? {
+                passing.and_not(&found);
+            } else {
+                is_exact = false;
+            }
+        }
+        if let Some(least) = &filter.min_should {
+            is_exact &= self.keep_some(least, passing)?;
+        }
+        Ok(is_exact)
+    }
+
+    fn keep_any(&self, conditions: &[Condition], passing: &mut Bitmap) -> Result<bool> {
+        let (mut any, mut is_exact) = (passing.none_like()?, true);
+        for condition in conditions {
+            let mut found = passing.copy()?;
+            is_exact &= self.keep_one(condition, &mut found)?;
+            any.or(&found);
+        }
+        passing.and(&any);
+        Ok(is_exact)
+    }
+
+    fn keep_some(&self, MinShould { conditions, least }: &MinShould, passing: &mut Bitmap) -> Result<bool> {
+        let most = (*least).min(conditions.len() + 1);
+        // The rows that passed so many conditions at least: 1, 2, ...
+        let mut counts = (0..most).map(|_| passing.none_like()).collect::<Result<Vec<_>>>()?;
+        let mut is_exact = true;
+        for condition in conditions {
+            let mut found = passing.copy()?;
+            is_exact &= self.keep_one(condition, &mut found)?;
+            for at in (1..most).rev() {
+                let mut more = counts[at - 1].copy()?;
+                more.and(&found);
+                counts[at].or(&more);
+            }
+            counts.first_mut().into_iter().for_each(|first| first.or(&found));
+        }
+        counts.last().into_iter().for_each(|last| passing.and(last));
+        Ok(is_exact)
+    }
+
+    fn keep_one(&self, condition: &Condition, passing: &mut Bitmap) -> Result<bool> {
+        match condition {
+            Condition::Filter(filter) => self.keep(filter, passing),
+            Condition::Indexed(indexed) => {
+                self.keep_asked(&indexed.path, Some(&indexed.schema), &indexed.asked, passing)
+            }
+            Condition::IsEmpty(path) => self.keep_asked(path, None, &Asked::Empty(true), passing),
+            Condition::IsNull(path) => self.keep_asked(path, None, &Asked::Null(true), passing),
+            Condition::HasId(_) | Condition::HasVector(_) | Condition::Slice { .. } => {
+                self.segment.keep(condition, passing)
+            }
+            Condition::Field(_) | Condition::Nested { .. } => Ok(false),
+        }
+    }
+
+    fn keep_asked(&self, path: &Path, schema: Option<&Schema>, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
+        self.segment.index(path, schema).map_or(Ok(false), |index| index.keep(self.pages, asked, passing))
+    }
+
+    /// How many rows a condition leaves at most, as far as that is known at little cost.
+    fn most(&self, condition: &Condition) -> Result<u64> {
+        let rows = self.rows as u64;
+        Ok(match condition {
+            Condition::HasId(ids) => rows.min(ids.len() as u64),
+            Condition::Indexed(indexed) => match self.segment.index(&indexed.path, Some(&indexed.schema)) {
+                Some(index) => index.most(self.pages, &indexed.asked)?.min(rows),
+                None => rows,
+            },
+            Condition::Filter(filter) => self.most_of(filter)?,
+            _ => rows,
+        })
+    }
+
+    /// How many rows a filter leaves at most.
+    pub fn most_of(&self, filter: &Filter) -> Result<u64> {
+        let mut most = self.rows as u64;
+        for condition in &filter.must {
+            most = most.min(self.most(condition)?);
+        }
+        if !filter.should.is_empty() {
+            let mut all = 0u64;
+            for condition in &filter.should {
+                all = all.saturating_add(self.most(condition)?);
+            }
+            most = most.min(all);
+        }
+        Ok(most)
+    }
+}

@@ -1,0 +1,62 @@
+//! The index of a field over the rows of a segment: a page file of its own.
+//!
+//! ```text
+//!   keys     the different values as keys, ascending (`key.rs`)     ends    where each ends, where they differ in length
+//!   rows     the rows of each key, ascending, key by key            starts  where each key's begin, where they are more
+//!   planes   the column of codes by row (`column.rs`)               several, groups: its side table
+//!   empty    a bit a row: the field is empty                        nulls   a bit a row: it is null
+//!
+//!   condition ─► keys ─► codes ─► few rows: their run of `rows`     many: the column, block by block
+//! ```
+//!
+//! A value's code is its key's place. All of it is read through the cache; nothing must be resident.
+
+mod build;
+mod read;
+mod sort;
+#[cfg(test)]
+mod tests;
+
+pub use build::{EachPayload, Payloads, Work, build};
+pub use read::Index;
+
+use crate::column;
+use serde::{Deserialize, Serialize};
+
+pub(crate) const KEYS: u32 = 1;
+pub(crate) const ENDS: u32 = 2;
+pub(crate) const STARTS: u32 = 3;
+pub(crate) const ROWS: u32 = 4;
+pub(crate) const PLANES: u32 = 5;
+pub(crate) const SEVERAL: u32 = 6;
+pub(crate) const GROUPS: u32 = 7;
+pub(crate) const EMPTY: u32 = 8;
+pub(crate) const NULLS: u32 = 9;
+
+/// What the file of an index says of itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    pub rows: u32,
+    /// Values of all rows, each different one of a row once.
+    pub values: u32,
+    pub distinct: u32,
+    /// Bytes of each key, where all have as many.
+    pub key_len: Option<usize>,
+    /// Some row has several.
+    pub has_several: bool,
+    /// There is a column.
+    pub column: bool,
+    /// Rows that have a value.
+    pub held: u32,
+}
+
+impl Meta {
+    pub(crate) fn has_nothing(&self) -> bool {
+        self.held < self.rows
+    }
+
+    /// Bits of a code in the column.
+    pub(crate) fn width(&self) -> usize {
+        column::width(self.distinct, self.has_nothing(), self.has_several)
+    }
+}

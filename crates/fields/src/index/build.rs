@@ -1,0 +1,252 @@
+//! Builds the index of a field: every payload once, then sorts.
+//!
+//! ```text
+//!   payloads ─► (key, row)s ─► sorted by key ─► keys, starts, rows
+//!                                  └─► (row, code)s ─► sorted by row ─► the column
+//!           └─► rows whose field is empty, rows where it is null
+//! ```
+//!
+//! Memory: what the sorts are given, two bits a row, and half a byte a row of the column where points have several values.
+
+use super::sort::{MERGE_BYTES, Sorted, Sorter};
+use super::{EMPTY, ENDS, GROUPS, KEYS, Meta, NULLS, PLANES, ROWS, SEVERAL, STARTS};
+use crate::check::{is_empty, is_null};
+use crate::column::{self, Cell};
+use crate::path::Path;
+use crate::schema::Schema;
+use ramekin_base::{Error, Packed, Packer, Result};
+use ramekin_disk::Disk;
+use ramekin_memory::Account;
+use ramekin_pages::{PageWriter, Priority};
+use serde_json::{Map, Value};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What a build works with.
+pub struct Work<'a> {
+    pub disk: Arc<dyn Disk>,
+    /// A folder for temporary files, whose owner empties it at start.
+    pub temp: PathBuf,
+    pub account: Account,
+    /// Takes as little memory as there can be: with more it has failed.
+    pub sparing: bool,
+    /// Whether to stop.
+    pub cancelled: &'a dyn Fn() -> bool,
+}
+
+impl Work<'_> {
+    pub(crate) fn check(&self) -> Result<()> {
+        if (self.cancelled)() { Err(Error::closed("the index is not wanted any more")) } else { Ok(()) }
+    }
+}
+
+/// Called with a row and its payload.
+pub type EachPayload<'a> = dyn FnMut(u32, &Map<String, Value>) -> Result<()> + 'a;
+
+/// The payloads of the rows that an index is of.
+pub trait Payloads {
+    fn rows(&self) -> u32;
+    /// Shows each row's payload, or at least the field's first key of it, in the order of the rows.
+    fn walk(&mut self, each: &mut EachPayload<'_>) -> Result<()>;
+}
+
+/// Rows between two looks whether to stop.
+const CHECK_ROWS: u32 = 8192;
+/// The most that the sorts of a build use.
+const SORT_BYTES: u64 = 8 << 20;
+/// And the least.
+const SORT_LEAST: u64 = 256 << 10;
+
+/// Writes the index of a field. What it returns describes it, and is the file's meta data.
+pub fn build(
+    payloads: &mut dyn Payloads,
+    path: &Path,
+    schema: &Schema,
+    out: &mut PageWriter,
+    work: &Work<'_>,
+) -> Result<Meta> {
+    let rows = payloads.rows() as usize;
+    let words = rows.div_ceil(column::BLOCK);
+    let _flags = work.account.try_reserve(words as u64 * 16)?;
+    let (mut empty, mut nulls) = (vec![0u64; words], vec![0u64; words]);
+    // The payloads that are walked want memory too.
+    let room = if work.sparing { 0 } else { work.account.left().unwrap_or(SORT_BYTES).saturating_sub(MERGE_BYTES) / 3 };
+    let sort_bytes = room.clamp(SORT_LEAST, SORT_BYTES) as usize;
+    let mut sorter = Sorter::new(work, "keys", sort_bytes)?;
+    let mut held = 0;
+    payloads.walk(&mut |row, payload| {
+        if row % CHECK_ROWS == 0 {
+            work.check()?;
+        }
+        let (word, bit) = (row as usize / column::BLOCK, row as usize % column::BLOCK);
+        empty[word] |= u64::from(is_empty(path, payload)) << bit;
+        nulls[word] |= u64::from(is_null(path, payload)) << bit;
+        let (mut pushed, mut is_held) = (Ok(()), false);
+        schema.keys(path, payload, &mut |key| {
+            is_held = true;
+            if pushed.is_ok() {
+                pushed = sorter.push(key, row);
+            }
+        });
+        held += u32::from(is_held);
+        pushed
+    })?;
+    let sorted = sorter.finish()?;
+    if sorted.pairs > u64::from(u32::MAX) {
+        return Err(Error::too_large("an index holds at most 4 billion values"));
+    }
+    let mut meta = Meta {
+        rows: rows as u32,
+        values: sorted.pairs as u32,
+        distinct: sorted.distinct as u32,
+        key_len: sorted.key_len,
+        held,
+        has_several: false,
+        column: !matches!(schema, Schema::Text(_) | Schema::Geo),
+    };
+    write_keys(&sorted, &meta, out, work)?;
+    write_flags(&[(EMPTY, &empty), (NULLS, &nulls)], out)?;
+    let mut by_row = if meta.column { Some(Sorter::new(work, "rows", sort_bytes)?) } else { None };
+    write_rows(&sorted, &meta, out, work, by_row.as_mut())?;
+    drop(sorted);
+    if let Some(by_row) = by_row {
+        let by_row = by_row.finish()?;
+        meta.has_several = by_row.pairs > by_row.distinct;
+        meta.column = write_column(&by_row, &meta, out, work)?;
+    }
+    Ok(meta)
+}
+
+fn write_keys(sorted: &Sorted, meta: &Meta, out: &mut PageWriter, work: &Work<'_>) -> Result<()> {
+    if meta.distinct == 0 {
+        return Ok(());
+    }
+    out.begin(KEYS, Priority::Fields)?;
+    each_key(sorted, work, &mut |key, _| out.write(key))?;
+    out.end()?;
+    if meta.key_len.is_none() {
+        let mut end = 0u64;
+        out.begin(ENDS, Priority::Fields)?;
+        out.write(&end.to_le_bytes())?;
+        each_key(sorted, work, &mut |key, _| {
+            end += key.len() as u64;
+            out.write(&end.to_le_bytes())
+        })?;
+        out.end()?;
+    }
+    if meta.values > meta.distinct {
+        out.begin(STARTS, Priority::Fields)?;
+        each_key(sorted, work, &mut |_, start| out.write(&start.to_le_bytes()))?;
+        out.write(&meta.values.to_le_bytes())?;
+        out.end()?;
+    }
+    Ok(())
+}
+
+/// Shows each different key, and the place of its first row.
+fn each_key(sorted: &Sorted, work: &Work<'_>, each: &mut dyn FnMut(&[u8], u32) -> Result<()>) -> Result<()> {
+    let (mut pairs, mut last, mut place) = (sorted.pairs(work)?, Vec::new(), 0u32);
+    while pairs.advance()? {
+        let (key, _) = pairs.pair();
+        if place == 0 || last != key {
+            each(key, place)?;
+            last.clear();
+            last.extend_from_slice(key);
+        }
+        place += 1;
+    }
+    Ok(())
+}
+
+fn write_flags(flags: &[(u32, &[u64])], out: &mut PageWriter) -> Result<()> {
+    for (tag, words) in flags.iter().filter(|(_, words)| words.iter().any(|word| *word != 0)) {
+        out.begin(*tag, Priority::Fields)?;
+        words.iter().try_for_each(|word| out.write(&word.to_le_bytes()))?;
+        out.end()?;
+    }
+    Ok(())
+}
+
+/// Writes the rows by key, and hands the codes by row to a sorter.
+fn write_rows(
+    sorted: &Sorted,
+    meta: &Meta,
+    out: &mut PageWriter,
+    work: &Work<'_>,
+    mut by_row: Option<&mut Sorter<'_>>,
+) -> Result<()> {
+    if meta.values == 0 {
+        return Ok(());
+    }
+    let mut packer = Packer::new(Packed::for_count(meta.rows as usize));
+    let (mut pairs, mut last, mut codes, mut bytes) = (sorted.pairs(work)?, Vec::new(), 0u32, Vec::new());
+    out.begin(ROWS, Priority::Fields)?;
+    while pairs.advance()? {
+        let (key, row) = pairs.pair();
+        if codes == 0 || last != key {
+            codes += 1;
+            last.clear();
+            last.extend_from_slice(key);
+        }
+        packer.push(row, &mut bytes);
+        out.write(&bytes)?;
+        bytes.clear();
+        if let Some(by_row) = &mut by_row {
+            by_row.push(&row.to_be_bytes(), codes - 1)?;
+        }
+    }
+    packer.finish(&mut bytes);
+    out.write(&bytes)?;
+    out.end().map(|_| ())
+}
+
+/// Values of a block at most, so that one fetch can read them: a field whose points have more is read by its keys only.
+const BLOCK_VALUES_MAX: u32 = 1 << 14;
+
+/// Writes the column: its blocks first; where points have several values, those in a second pass. False: there is none.
+fn write_column(by_row: &Sorted, meta: &Meta, out: &mut PageWriter, work: &Work<'_>) -> Result<bool> {
+    let blocks = (meta.rows as usize).div_ceil(column::BLOCK);
+    let _starts = work.account.try_reserve(if meta.has_several { blocks as u64 * 8 } else { 0 })?;
+    out.begin(PLANES, Priority::Fields)?;
+    let starts = pack(by_row, meta, work, &mut |planes, _| write_words(planes.as_flattened(), out))?;
+    out.end()?;
+    if !meta.has_several {
+        return Ok(true);
+    }
+    if starts.windows(2).any(|pair| pair[1] - pair[0] > BLOCK_VALUES_MAX) {
+        return Ok(false);
+    }
+    out.begin(SEVERAL, Priority::Fields)?;
+    starts.iter().try_for_each(|start| out.write(&start.to_le_bytes()))?;
+    out.end()?;
+    out.begin(GROUPS, Priority::Fields)?;
+    pack(by_row, meta, work, &mut |_, groups| write_words(groups, out))?;
+    out.end()?;
+    Ok(true)
+}
+
+fn write_words(words: &[u64], out: &mut PageWriter) -> Result<()> {
+    words.iter().try_for_each(|word| out.write(&word.to_le_bytes()))
+}
+
+/// Packs the rows, and shows words of blocks and of groups as they become whole. Returns where each block's values of
+/// several start, and where the last ones end.
+fn pack(by_row: &Sorted, meta: &Meta, work: &Work<'_>, each: &mut column::EachWords<'_>) -> Result<Vec<u32>> {
+    let mut packer = column::Packer::new(meta.distinct, meta.has_nothing(), meta.has_several);
+    let (mut pairs, mut codes) = (by_row.pairs(work)?, Vec::new());
+    let mut more = pairs.advance()?;
+    for row in 0..meta.rows {
+        codes.clear();
+        while more && pairs.pair().0 == row.to_be_bytes() {
+            codes.push(pairs.pair().1);
+            more = pairs.advance()?;
+        }
+        packer.push(match codes.as_slice() {
+            [] => Cell::Nothing,
+            [code] => Cell::One(*code),
+            codes => Cell::Several(codes),
+        });
+        packer.drain(row + 1 == meta.rows, each)?;
+    }
+    Ok(packer.into_starts())
+}

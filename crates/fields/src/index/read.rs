@@ -1,0 +1,427 @@
+//! Reads the index of a field: from keys to codes, from codes to rows.
+
+use super::{EMPTY, ENDS, GROUPS, KEYS, Meta, NULLS, PLANES, ROWS, SEVERAL, STARTS};
+use crate::asked::{Asked, KeyRange};
+use crate::bitmap::Bitmap;
+use crate::column::{BLOCK, Column, LANES, Lanes, QUAD, Wanted};
+use crate::key;
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Packed, Result};
+use ramekin_pages::{PageFile, Pages, Section};
+use std::ops::Range;
+use std::sync::Arc;
+use zerocopy::FromBytes;
+
+/// Bytes that one fetch names at most: a query's pins stay within the cache's floor.
+const FETCH_BYTES: usize = 256 << 10;
+/// A run of rows is read, rather than the column checked, where the rows are fewer than one of so many.
+const FEW: u64 = 24;
+
+/// Bytes of a column that are copied, where points have several values, while those are read.
+const COPIED_BYTES: usize = 16 << 10;
+/// Ranges of codes that the column is checked for at most: each of them costs as much as the first.
+const RANGES_MAX: usize = 64;
+
+/// An open index.
+pub struct Index {
+    meta: Meta,
+    keys: Option<Section>,
+    ends: Option<Section>,
+    starts: Option<Section>,
+    rows: Option<Section>,
+    planes: Option<Section>,
+    several: Option<Section>,
+    groups: Option<Section>,
+    empty: Option<Section>,
+    nulls: Option<Section>,
+    file: Arc<PageFile>,
+}
+
+impl Index {
+    pub fn open(file: Arc<PageFile>) -> Result<Self> {
+        let meta: Meta = serde_json::from_slice(file.meta())
+            .map_err(|error| Error::corrupt(format!("an index of a field does not describe itself: {error}")))?;
+        let blocks = u64::from(meta.rows).div_ceil(BLOCK as u64);
+        let values = u64::from(meta.values);
+        let section = |tag: u32| file.section(tag);
+        let index = Self {
+            keys: section(KEYS),
+            ends: section(ENDS),
+            starts: section(STARTS),
+            rows: section(ROWS),
+            planes: section(PLANES),
+            several: section(SEVERAL),
+            groups: section(GROUPS),
+            empty: section(EMPTY),
+            nulls: section(NULLS),
+            file: file.clone(),
+            meta,
+        };
+        let meta = &index.meta;
+        let distinct = u64::from(meta.distinct);
+        let is = |section: &Option<Section>, bytes: u64| match section {
+            Some(section) => section.len() == bytes,
+            None => bytes == 0,
+        };
+        let or_none = |section: &Option<Section>, bytes: u64| section.is_none() || is(section, bytes);
+        let fits = is(&index.starts, if values > distinct { (distinct + 1) * 4 } else { 0 })
+            && is(
+                &index.rows,
+                if values > 0 { Packed::for_count(meta.rows as usize).bytes(meta.values as usize) } else { 0 },
+            )
+            && meta.key_len.is_none_or(|len| is(&index.keys, distinct * len as u64))
+            && is(&index.ends, if distinct > 0 && meta.key_len.is_none() { (distinct + 1) * 8 } else { 0 })
+            && or_none(
+                &index.planes,
+                u64::from(meta.rows).div_ceil(QUAD as u64) * meta.width() as u64 * size_of::<Lanes>() as u64,
+            )
+            && or_none(&index.empty, blocks * 8)
+            && or_none(&index.nulls, blocks * 8)
+            && is(&index.several, if meta.column && meta.has_several { (blocks + 1) * 4 } else { 0 })
+            && (!meta.column || index.planes.is_some() || meta.width() == 0)
+            && values >= distinct
+            && meta.held <= meta.rows;
+        if fits { Ok(index) } else { Err(Error::corrupt("the tables of an index of a field do not fit each other")) }
+    }
+
+    pub fn meta(&self) -> &Meta {
+        &self.meta
+    }
+
+    pub fn file(&self) -> &Arc<PageFile> {
+        &self.file
+    }
+
+    /// The key of a code.
+    pub fn key(&self, pages: &Pages, code: u32) -> Result<Box<[u8]>> {
+        let keys = self.keys.as_ref().ok_or_else(broken)?;
+        let (from, len) = match (self.meta.key_len, &self.ends) {
+            (Some(len), _) => (u64::from(code) * len as u64, len as u64),
+            (None, Some(ends)) => {
+                let mut fetch = pages.fetch();
+                let want = fetch.want(ends, u64::from(code) * 8, 16)?;
+                let pinned = fetch.run()?;
+                let (from, to) = pinned.bytes(want).split_at(8);
+                let (from, to) = (number(from), number(to));
+                (from, to.checked_sub(from).filter(|len| *len <= key::KEY_MAX as u64).ok_or_else(broken)?)
+            }
+            (None, None) => return Err(broken()),
+        };
+        let mut fetch = pages.fetch();
+        let want = fetch.want(keys, from, len as usize)?;
+        Ok(fetch.run()?.bytes(want).into())
+    }
+
+    /// How many keys are below this one.
+    pub fn rank(&self, pages: &Pages, key: &[u8]) -> Result<u32> {
+        // Of keys that have one length a page is read at a time, once it is known which.
+        let (group, len) = self.meta.key_len.map_or((1, 0), |len| (PAGE / len.max(1), len));
+        let (mut low, mut high) = (0, self.meta.distinct.div_ceil(group as u32));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if *self.key(pages, middle * group as u32)? < *key { low = middle + 1 } else { high = middle }
+        }
+        // The first keys of `low` groups are below it.
+        let Some(last) = low.checked_sub(1).filter(|_| group > 1) else { return Ok(low * group as u32) };
+        let (from, keys) = (last * group as u32, self.keys.as_ref().ok_or_else(broken)?);
+        let count = group.min((self.meta.distinct - from) as usize);
+        let mut fetch = pages.fetch();
+        let want = fetch.want(keys, u64::from(from) * len as u64, count * len)?;
+        let pinned = fetch.run()?;
+        let bytes = pinned.bytes(want);
+        let (mut low, mut high) = (0, count);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if bytes[middle * len..(middle + 1) * len] < *key { low = middle + 1 } else { high = middle }
+        }
+        Ok(from + low as u32)
+    }
+
+    /// The codes of ranges of keys, ascending and apart; empty ones are left out.
+    pub fn codes(&self, pages: &Pages, ranges: &[KeyRange]) -> Result<Vec<Range<u32>>> {
+        let mut codes: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let from = if range.from.is_empty() { 0 } else { self.rank(pages, &range.from)? };
+            let to = range.to.as_ref().map_or(Ok(self.meta.distinct), |to| self.rank(pages, to))?;
+            match codes.last_mut() {
+                Some(last) if last.end == from => last.end = to,
+                _ if from < to => codes.push(from..to),
+                _ => {}
+            }
+        }
+        Ok(codes)
+    }
+
+    /// Where in `rows` the rows of some codes stand.
+    pub fn places(&self, pages: &Pages, codes: &Range<u32>) -> Result<Range<u32>> {
+        let Some(starts) = &self.starts else { return Ok(codes.clone()) };
+        let mut fetch = pages.fetch();
+        let wants =
+            [fetch.want(starts, u64::from(codes.start) * 4, 4)?, fetch.want(starts, u64::from(codes.end) * 4, 4)?];
+        let pinned = fetch.run()?;
+        let [from, to] = wants.map(|want| number(pinned.bytes(want)) as u32);
+        if from <= to && to <= self.meta.values { Ok(from..to) } else { Err(broken()) }
+    }
+
+    /// How many values some codes have together: as many rows at most.
+    pub fn values(&self, pages: &Pages, codes: &[Range<u32>]) -> Result<u64> {
+        codes.iter().try_fold(0, |sum, codes| Ok(sum + self.places(pages, codes)?.len() as u64))
+    }
+
+    /// Shows the rows at some places.
+    pub fn rows_at(&self, pages: &Pages, places: Range<u32>, each: &mut dyn FnMut(u32)) -> Result<()> {
+        if places.is_empty() {
+            return Ok(());
+        }
+        let (section, packed) = (self.rows.as_ref().ok_or_else(broken)?, Packed::for_count(self.meta.rows as usize));
+        let step = (FETCH_BYTES * 8 / packed.bits as usize) as u32;
+        let mut from = places.start;
+        while from < places.end {
+            let to = places.end.min(from.saturating_add(step));
+            let range = packed.range(from, (to - from) as usize);
+            let mut fetch = pages.fetch();
+            let want = fetch.want(section, range.start as u64, range.len())?;
+            let pinned = fetch.run()?;
+            let bytes = pinned.bytes(want);
+            for place in from..to {
+                let row = packed.get(bytes, range.start, place);
+                if row >= self.meta.rows {
+                    return Err(broken());
+                }
+                each(row);
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    /// Takes out of `passing` the rows that do not pass. False: the index alone cannot tell, those that are left may pass.
+    pub fn keep(&self, pages: &Pages, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
+        match asked {
+            Asked::Keys(ranges) => self.keep_codes(pages, self.codes(pages, ranges)?, passing).map(|()| true),
+            Asked::Area(area) => {
+                let mut found = passing.none_like()?;
+                for (from, to) in area.stretches() {
+                    let to = to.checked_add(1).map(|to| to.to_be_bytes().into());
+                    for codes in self.codes(pages, &[KeyRange { from: from.to_be_bytes().into(), to }])? {
+                        self.add_places_in(pages, area, codes, &mut found)?;
+                    }
+                }
+                passing.and(&found);
+                Ok(true)
+            }
+            Asked::Words { words, all } => {
+                self.keep_words(pages, words, *all, passing)?;
+                Ok(true)
+            }
+            Asked::Phrase(words) => {
+                self.keep_words(pages, words, true, passing)?;
+                Ok(words.len() == 1)
+            }
+            Asked::Empty(wanted) => keep_flagged(pages, self.empty.as_ref(), *wanted, passing).map(|()| true),
+            Asked::Null(wanted) => keep_flagged(pages, self.nulls.as_ref(), *wanted, passing).map(|()| true),
+        }
+    }
+
+    fn keep_words(&self, pages: &Pages, words: &[Box<[u8]>], all: bool, passing: &mut Bitmap) -> Result<()> {
+        let mut found = passing.none_like()?;
+        for (at, word) in words.iter().enumerate() {
+            if all && at > 0 {
+                passing.and(&found);
+                found.words_mut().fill(0);
+            }
+            if let Some(code) = self.code_of(pages, word)? {
+                let places = self.places(pages, &(code..code + 1))?;
+                self.rows_at(pages, places, &mut |row| found.set(row))?;
+            }
+        }
+        passing.and(&found);
+        Ok(())
+    }
+
+    /// Adds the rows of keys that lie in an area.
+    fn add_places_in(
+        &self,
+        pages: &Pages,
+        area: &crate::area::Area,
+        codes: Range<u32>,
+        found: &mut Bitmap,
+    ) -> Result<()> {
+        let (keys, len) = (self.keys.as_ref().ok_or_else(broken)?, self.meta.key_len.ok_or_else(broken)?);
+        let step = (FETCH_BYTES / len.max(1)) as u32;
+        let mut from = codes.start;
+        while from < codes.end {
+            let to = codes.end.min(from.saturating_add(step));
+            let mut inside: Vec<Range<u32>> = Vec::new();
+            {
+                let mut fetch = pages.fetch();
+                let want = fetch.want(keys, u64::from(from) * len as u64, (to - from) as usize * len)?;
+                let pinned = fetch.run()?;
+                for (code, key) in (from..to).zip(pinned.bytes(want).chunks_exact(len)) {
+                    if key::place_of(key).is_some_and(|place| area.holds(place)) {
+                        match inside.last_mut() {
+                            Some(last) if last.end == code => last.end += 1,
+                            _ => inside.push(code..code + 1),
+                        }
+                    }
+                }
+            }
+            for codes in inside {
+                let places = self.places(pages, &codes)?;
+                self.rows_at(pages, places, &mut |row| found.set(row))?;
+            }
+            from = to;
+        }
+        Ok(())
+    }
+
+    fn keep_codes(&self, pages: &Pages, codes: Vec<Range<u32>>, passing: &mut Bitmap) -> Result<()> {
+        let few = u64::from(self.meta.rows) / FEW;
+        let values = self.values(pages, &codes)?;
+        if values <= few || !self.meta.column || codes.len() > RANGES_MAX {
+            let mut found = passing.none_like()?;
+            for codes in &codes {
+                let places = self.places(pages, codes)?;
+                self.rows_at(pages, places, &mut |row| found.set(row))?;
+            }
+            passing.and(&found);
+            return Ok(());
+        }
+        self.keep_by_column(pages, &Wanted::new(codes), passing)
+    }
+
+    fn keep_by_column(&self, pages: &Pages, wanted: &Wanted, passing: &mut Bitmap) -> Result<()> {
+        let (rows, width) = (self.meta.rows as usize, self.meta.width());
+        let blocks = rows.div_ceil(BLOCK);
+        if width == 0 {
+            // One value, which all have.
+            if wanted.ranges().is_empty() {
+                passing.words_mut().fill(0);
+            }
+            return Ok(());
+        }
+        let planes = self.planes.as_ref().ok_or_else(broken)?;
+        // Whole quads.
+        let quad_bytes = width * size_of::<Lanes>();
+        let bytes = if self.meta.has_several { COPIED_BYTES } else { FETCH_BYTES / 2 };
+        let step = (bytes / quad_bytes).max(1) * LANES;
+        for first in (0..blocks).step_by(step) {
+            let last = blocks.min(first + step);
+            if passing.words()[first..last].iter().all(|word| *word == 0) {
+                continue;
+            }
+            let mut fetch = pages.fetch();
+            let want =
+                fetch.want(planes, (first / LANES * quad_bytes) as u64, (last - first).div_ceil(LANES) * quad_bytes)?;
+            let starts =
+                self.several.as_ref().map(|starts| fetch.want(starts, first as u64 * 4, (last - first + 1) * 4));
+            let starts = starts.transpose()?;
+            let pinned = fetch.run()?;
+            let planes = <[Lanes]>::ref_from_bytes(pinned.bytes(want)).map_err(|_| broken())?;
+            let column = Column { distinct: self.meta.distinct, rows, width, planes, starts: &[], groups: &[] };
+            let Some(starts) = starts else {
+                column.check_blocks(0, wanted, &mut passing.words_mut()[first..last]);
+                continue;
+            };
+            // No pages are held while others are asked for.
+            let starts = <[u32]>::ref_from_bytes(pinned.bytes(starts)).map_err(|_| broken())?.to_vec();
+            let planes = planes.to_vec();
+            drop(pinned);
+            let distinct = self.meta.distinct;
+            let column = Column { distinct, rows, width, planes: &planes, starts: &starts, groups: &[] };
+            self.keep_several(pages, &column, wanted, &mut passing.words_mut()[first..last])?;
+        }
+        passing.trim();
+        Ok(())
+    }
+
+    /// The same where points have several values: their groups are read for as many blocks as a fetch may name.
+    fn keep_several(&self, pages: &Pages, column: &Column<'_>, wanted: &Wanted, passing: &mut [u64]) -> Result<()> {
+        let section = self.groups.as_ref().ok_or_else(broken)?;
+        let (block, group_bytes) = (BLOCK as u32, (1 + column.width) * 8);
+        if column.starts.windows(2).any(|pair| pair[0] > pair[1]) {
+            return Err(broken());
+        }
+        let mut first = 0;
+        while first < passing.len() {
+            let from = column.starts[first] / block;
+            let groups = |last: usize| column.starts[last].div_ceil(block).saturating_sub(from) as usize;
+            // As many blocks as one fetch may name, in whole quads.
+            let mut last = passing.len().min(first + LANES);
+            while last < passing.len() && groups(passing.len().min(last + LANES)) * group_bytes <= FETCH_BYTES {
+                last = passing.len().min(last + LANES);
+            }
+            let mut fetch = pages.fetch();
+            let want = fetch.want(section, u64::from(from) * group_bytes as u64, groups(last) * group_bytes)?;
+            let pinned = fetch.run()?;
+            let words = <[u64]>::ref_from_bytes(pinned.bytes(want)).map_err(|_| broken())?;
+            let starts: Vec<u32> = column.starts[first..last].iter().map(|start| start - from * block).collect();
+            let planes = &column.planes[first / LANES * column.width..last.div_ceil(LANES) * column.width];
+            let part = Column { planes, starts: &starts, groups: words, ..*column };
+            part.check_blocks(0, wanted, &mut passing[first..last]);
+            first = last;
+        }
+        Ok(())
+    }
+
+    /// How many rows pass at most.
+    pub(crate) fn most(&self, pages: &Pages, asked: &Asked) -> Result<u64> {
+        match asked {
+            Asked::Keys(ranges) => self.values(pages, &self.codes(pages, ranges)?),
+            Asked::Area(_) => Ok(u64::from(self.meta.held)),
+            Asked::Empty(_) | Asked::Null(_) => Ok(u64::from(self.meta.rows)),
+            Asked::Words { words, all } => {
+                let mut counts = Vec::with_capacity(words.len());
+                for word in words {
+                    counts.push(self.values_of(pages, word)?);
+                }
+                Ok(if *all { counts.into_iter().min().unwrap_or(0) } else { counts.into_iter().sum() })
+            }
+            Asked::Phrase(words) => {
+                let counts = words.iter().map(|word| self.values_of(pages, word)).collect::<Result<Vec<_>>>()?;
+                Ok(counts.into_iter().min().unwrap_or(0))
+            }
+        }
+    }
+
+    /// The code of a key, if there is one.
+    fn code_of(&self, pages: &Pages, key: &[u8]) -> Result<Option<u32>> {
+        let code = self.rank(pages, key)?;
+        let is_there = code < self.meta.distinct && *self.key(pages, code)? == *key;
+        Ok(is_there.then_some(code))
+    }
+
+    fn values_of(&self, pages: &Pages, key: &[u8]) -> Result<u64> {
+        match self.code_of(pages, key)? {
+            Some(code) => Ok(self.places(pages, &(code..code + 1))?.len() as u64),
+            None => Ok(0),
+        }
+    }
+}
+
+/// Keeps the rows that are flagged, or the others.
+fn keep_flagged(pages: &Pages, flags: Option<&Section>, wanted: bool, passing: &mut Bitmap) -> Result<()> {
+    let Some(flags) = flags else {
+        if wanted {
+            passing.words_mut().fill(0);
+        }
+        return Ok(());
+    };
+    let others = if wanted { 0 } else { u64::MAX };
+    for (first, words) in passing.words_mut().chunks_mut(FETCH_BYTES / 8).enumerate() {
+        let mut fetch = pages.fetch();
+        let want = fetch.want(flags, (first * FETCH_BYTES) as u64, words.len() * 8)?;
+        let pinned = fetch.run()?;
+        let flags = <[u64]>::ref_from_bytes(pinned.bytes(want)).map_err(|_| broken())?;
+        words.iter_mut().zip(flags).for_each(|(word, flags)| *word &= flags ^ others);
+    }
+    Ok(())
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+fn broken() -> Error {
+    Error::corrupt("an index of a field is not what was written")
+}

@@ -1,0 +1,96 @@
+//! Which rows of a segment pass a filter, as far as the indexes of its fields say.
+//!
+//! ```text
+//!   all rows ─► the indexes take out what does not pass ─► rows that pass, or may
+//!                        stale rows come back ───────────►  rows that must be asked
+//! ```
+
+use crate::field_index::{self, FieldIndex};
+use crate::matching::Matching;
+use crate::segment::Segment;
+use ramekin_base::Result;
+use ramekin_fields::{Bitmap, Condition, Evaluation, Index, Path, Schema};
+use ramekin_pages::Pages;
+use std::sync::Arc;
+
+pub(crate) struct Passing {
+    /// Dead rows may be among them.
+    pub(crate) rows: Bitmap,
+    /// The indexes could answer all of the filter.
+    is_exact: bool,
+    stale: Option<Bitmap>,
+    /// What was expected before looking: as many at most.
+    pub(crate) estimate: u64,
+}
+
+impl Passing {
+    /// Whether a row that may pass must be asked.
+    pub(crate) fn is_unsure(&self, row: u32) -> bool {
+        !self.is_exact || self.stale.as_ref().is_some_and(|stale| stale.get(row))
+    }
+
+    /// Each row that is left passes.
+    pub(crate) fn is_sure(&self) -> bool {
+        self.is_exact && self.stale.is_none()
+    }
+}
+
+impl Matching<'_> {
+    /// The rows of a segment that pass, or may.
+    pub(crate) fn passing(&self, segment: usize) -> Result<Passing> {
+        let (segment, account) = (&*self.view.segments[segment], &self.shared.accounts.queries);
+        let fields = segment.fields.read().clone();
+        let rows = segment.meta.points as usize;
+        let known = Known { segment, pages: self.pages, fields: &fields };
+        let evaluation = Evaluation { pages: self.pages, segment: &known, rows };
+        let mut passing = Bitmap::all(rows, account)?;
+        let estimate = evaluation.most_of(self.filter)?;
+        let is_exact = evaluation.keep(self.filter, &mut passing)?;
+        // After the indexes were read: what changed meanwhile is asked.
+        let mut stale = field_index::stale(segment, &fields, account)?;
+        if let Some(stale) = &mut stale {
+            passing.or(stale);
+        }
+        Ok(Passing { rows: passing, is_exact, stale, estimate })
+    }
+}
+
+/// A segment as filters see it.
+struct Known<'a> {
+    segment: &'a Segment,
+    pages: &'a Pages,
+    fields: &'a [Arc<FieldIndex>],
+}
+
+impl ramekin_fields::Segment for Known<'_> {
+    fn index(&self, path: &Path, schema: Option<&Schema>) -> Option<&Index> {
+        let is_asked =
+            |field: &&Arc<FieldIndex>| field.path == *path && schema.is_none_or(|schema| *schema == *field.schema);
+        self.fields.iter().find(is_asked).map(|field| &field.index)
+    }
+
+    fn keep(&self, condition: &Condition, passing: &mut Bitmap) -> Result<bool> {
+        match condition {
+            Condition::HasId(ids) => {
+                let mut found = passing.none_like()?;
+                for ids in ids.chunks(1024) {
+                    self.segment.find(self.pages, ids)?.into_iter().flatten().for_each(|row| found.set(row));
+                }
+                passing.and(&found);
+                Ok(true)
+            }
+            Condition::HasVector(name) => {
+                match self.segment.vector(name) {
+                    None => passing.words_mut().fill(0),
+                    Some((_, named)) => {
+                        let mut found = passing.none_like()?;
+                        (0..named.index.len() as u32).for_each(|ordinal| found.set(named.present.row(ordinal)));
+                        passing.and(&found);
+                    }
+                }
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
