@@ -49,7 +49,7 @@ BAD = [
     ("POST", "/points/delete", '{"nothing": []}', 400, ""),
     ("GET", "/points/xyz", "", 400, ""),
     ("GET", "/points/424242", "", 404, ""),
-    ("POST", "/facet", '{"key": "a"}', 501, "facet"),
+    ("POST", "/facet", '{"key": "a"}', 400, "index"),
     ("GET", "/snapshots", "", 501, "snapshots"),
 ]
 

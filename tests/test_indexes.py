@@ -121,6 +121,39 @@ def test_through_the_client_beside_its_local_mode(client, name):
     local.close()
 
 
+def test_facets_count_the_points_of_each_value(client, rest, name):
+    local = QdrantClient(":memory:")
+    rnd = random.Random(4)
+    words, long = ["red", "green", "blue", ""], "long" * 100
+    points = [
+        models.PointStruct(id=i, vector=[1.0] * DIM, payload={"w": rnd.sample([*words, long], rnd.randint(0, 3)), "n": rnd.randint(1, 6), "b": rnd.random() < 0.3})
+        for i in range(POINTS)
+    ]
+    for one in (client, local):
+        one.create_collection(name, vectors_config=models.VectorParams(size=DIM, distance=models.Distance.DOT))
+        for at in range(0, POINTS, 500):
+            one.upsert(name, points[at : at + 500])
+    for field, kind in [("w", models.PayloadSchemaType.KEYWORD), ("n", models.PayloadSchemaType.INTEGER), ("b", models.PayloadSchemaType.BOOL)]:
+        client.create_payload_index(name, field, kind)
+    some = models.Filter(must=[models.FieldCondition(key="n", range=models.Range(lt=4))])
+
+    def counts(one, key, filter=None):
+        return {hit.value: hit.count for hit in one.facet(name, key, facet_filter=filter, limit=100, exact=True).hits}
+
+    for filter in (None, some):
+        for key in ("w", "n", "b"):
+            assert counts(client, key, filter) == counts(local, key, filter)
+    for one in (client, local):
+        one.set_payload(name, {"w": "new"}, points=list(range(0, POINTS, 3)))
+        one.delete(name, list(range(0, POINTS, 7)))
+    assert counts(client, "w") == counts(local, "w")
+    hits = client.facet(name, "w", limit=2).hits
+    assert len(hits) == 2 and hits[0].count >= hits[1].count
+    answer = rest.ask("POST", f"/collections/{name}/facet", {"key": "zz"})
+    assert answer.status == 400 and "index" in answer.error
+    local.close()
+
+
 def test_refusals(rest, name):
     rest.must("PUT", f"/collections/{name}", {"vectors": {"size": 4, "distance": "Dot"}})
     path = f"/collections/{name}/index"

@@ -42,7 +42,7 @@ def test_shape(rest):
 def test_refusals(rest):
     for body, status in [
         ({}, 400),
-        ({"collections": [{"points": 1, "fields": {"a": {"type": "keyword"}}}]}, 501),
+        ({"collections": [{"points": 1, "fields": {"a": {"type": "word"}}}]}, 400),
         ({"collections": [{"points": 10**10}]}, 422),
         (wanted() | {"budget": "64 apples"}, 422),
         (wanted() | {"sample": "/nowhere.npy"}, 404),

@@ -51,7 +51,9 @@ impl Means<'_, '_> {
         let matches = Matches::new(self, scratch, rows)?;
         let coarse = Coarse::new(&centroids, shape.lists, shape.dim, shape.metric, index.meta.length)?;
         let share = rows.len() as f64 / shape.rows.max(1) as f64;
-        let lists = self.lists_for(share);
+        let near = index.lists_for(self.k, share, self.params, self.narrow);
+        // Where most lists are wanted, it costs less to go through all of them than to choose.
+        let lists = if near * 2 < shape.lists { near } else { shape.lists };
         if lists < shape.lists {
             scratch.scores.resize(shape.lists, 0.0);
             coarse.scores(self.query, &mut scratch.scaled, &mut scratch.bytes, &mut scratch.scores);
@@ -73,13 +75,6 @@ impl Means<'_, '_> {
         scratch.profile.scan_us += watch.lap();
         rescore::gather(scratch, which);
         Ok(true)
-    }
-
-    /// How many of the nearest lists hold enough, where this share of the vectors may be found; all, if they are most.
-    fn lists_for(&self, share: f64) -> usize {
-        let depth = (self.k as f64 / share.max(1e-9)).min(self.index.shape.rows as f64) as usize;
-        let probes = self.index.setting(depth.max(self.k), self.params, self.narrow).probes;
-        if probes * 2 < self.index.shape.lists { probes } else { self.index.shape.lists }
     }
 
     /// Takes the best of the matches in some lists; returns how many there are.

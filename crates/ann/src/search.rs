@@ -313,10 +313,16 @@ impl Index {
 
     /// Vectors that a search scans, about, where a filter lets this share of them through.
     pub fn scanned(&self, k: usize, share: f64, params: &SearchParams<'_>) -> f64 {
-        let depth = (k as f64 / share.max(1e-9)).min(self.shape.rows as f64) as usize;
         let narrow = self.wide.as_ref().is_none_or(|wide| !wide.is_resident()) && !self.narrow.is_resident();
-        let probes = self.setting(depth.max(k), params, narrow).probes.min(self.shape.lists);
-        probes as f64 * self.shape.rows as f64 / self.shape.lists.max(1) as f64
+        let lists = self.lists_for(k, share, params, narrow);
+        lists as f64 * self.shape.rows as f64 / self.shape.lists.max(1) as f64
+    }
+
+    /// How many of the nearest lists hold the `k` nearest of those that a filter lets through, where it does so with this
+    /// share of the vectors.
+    pub(crate) fn lists_for(&self, k: usize, share: f64, params: &SearchParams<'_>, narrow: bool) -> usize {
+        let depth = (k as f64 / share.max(1e-9)).min(self.shape.rows as f64) as usize;
+        self.setting(depth.max(k), params, narrow).probes.min(self.shape.lists)
     }
 
     fn check_query(&self, query: &[f32]) -> Result<()> {

@@ -3,18 +3,22 @@
 //! ```text
 //!   {"budget": "256MiB", "sample": "/path/on/the/server.npy",
 //!    "collections": [{"points": 1000000, "vectors": {"size": 100, "distance": "Cosine"}, "payload_bytes": 200,
-//!                     "fields": {}, "recall": 0.95, ... as in create collection}]}
+//!                     "fields": {"city": "keyword"}, "recall": 0.95, ... as in create collection}]}
 //! ```
 
 use crate::answer::Answer;
 use crate::call::Call;
 use crate::collection_body::Making;
 use crate::errors::Outcome;
+use crate::indexes;
 use crate::memory::budget;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
+use ramekin_base::limits::FIELD_INDEXES_MAX;
 use ramekin_base::{Kind, Lane, Result};
-use ramekin_vectors::Expected;
+use ramekin_fields::Path;
+use ramekin_vectors::{CollectionConfig, Expected};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Collections of one plan at most.
@@ -69,7 +73,7 @@ pub fn wanted(body: &[u8], room: &mut Room) -> Result<Wanted> {
 }
 
 fn collection(reader: &mut Reader<'_>, at: usize) -> Decoded<Expected> {
-    let (mut making, mut points, mut payload_bytes) = (Making::default(), None, 0);
+    let (mut making, mut points, mut payload_bytes, mut indexes) = (Making::default(), None, 0, BTreeMap::new());
     let mut name = format!("collection-{}", at + 1);
     reader.object(|reader, key| {
         match key {
@@ -77,13 +81,20 @@ fn collection(reader: &mut Reader<'_>, at: usize) -> Decoded<Expected> {
             "points" => points = Some(at_most(reader.value()?, POINTS_MAX)?),
             "payload_bytes" => payload_bytes = at_most(reader.value::<Option<u64>>()?.unwrap_or(0), PAYLOAD_MAX)?,
             "fields" if reader.null()? => {}
-            "fields" => reader.object(|_, _| Err(Flaw::unbuilt("an index over a payload field")))?,
+            "fields" => reader.object(|reader, field| {
+                if indexes.len() == FIELD_INDEXES_MAX {
+                    return Err(Flaw::invalid(format!("at most {FIELD_INDEXES_MAX} fields are allowed")));
+                }
+                indexes.insert(Path::parse(field)?, indexes::read(reader)?);
+                Ok(())
+            })?,
             _ => making.field(reader, key)?,
         }
         Ok(())
     })?;
     let points = points.ok_or_else(|| Flaw::missing("points"))?;
-    Ok(Expected { name, config: making.config(), points, payload_bytes })
+    let config = CollectionConfig { indexes, ..making.config() };
+    Ok(Expected { name, config, points, payload_bytes })
 }
 
 fn at_most(value: u64, most: u64) -> Decoded<u64> {
@@ -112,12 +123,13 @@ mod tests {
     #[test]
     fn a_plan_names_collections_as_they_are_created() {
         let body = r#"{"budget":"64MiB","sample":"/s.npy","collections":[
-            {"points":1000,"vectors":{"size":4,"distance":"Dot"},"payload_bytes":20,"fields":{},"recall":0.9,
+            {"points":1000,"vectors":{"size":4,"distance":"Dot"},"payload_bytes":20,"fields":{"a.b":"integer"},"recall":0.9,
              "quantization_config":{"scalar":{"type":"int8"}}},{"points":7,"vectors":{"a":{"size":2,"distance":"Cosine"}}}]}"#;
         let wanted = decoded(body).unwrap();
         assert_eq!((wanted.budget, wanted.sample), (Some(64 << 20), Some("/s.npy".into())));
         let [one, two] = &wanted.expected[..] else { panic!("two collections") };
         assert_eq!((one.points, one.payload_bytes, one.config.recall), (1000, 20, 0.9));
+        assert_eq!(one.config.indexes.keys().map(ToString::to_string).collect::<Vec<_>>(), ["a.b"]);
         assert_eq!(one.config.vectors[""].placement.code_bits_max, Some(8.0));
         assert_eq!((two.name.as_str(), two.points, two.config.vectors["a"].dim), ("collection-2", 7, 2));
     }
@@ -129,7 +141,7 @@ mod tests {
             (r#"{"collections":[{}]}"#, Kind::Malformed, "collections[0]: missing field `points`"),
             (r#"{"collections":[{"points":-1}]}"#, Kind::Malformed, "points"),
             (r#"{"collections":[{"points":9999999999}]}"#, Kind::Invalid, "collections[0].points: value 9999999999"),
-            (r#"{"collections":[{"points":1,"fields":{"a":"keyword"}}]}"#, Kind::Unsupported, "fields.a"),
+            (r#"{"collections":[{"points":1,"fields":{"a":"word"}}]}"#, Kind::Malformed, "fields.a"),
             (r#"{"collections":[],"budget":"x"}"#, Kind::Invalid, "budget"),
             (r#"{"collections":[{"points":1,"vectors":{"size":0,"distance":"Dot"}}]}"#, Kind::Invalid, "size"),
         ] {

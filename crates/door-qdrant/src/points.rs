@@ -3,9 +3,9 @@
 use crate::answer::{Answer, Text};
 use crate::call::Call;
 use crate::errors::Outcome;
-use crate::selection::{self, Retrieve, Scroll};
+use crate::selection::{self, Facet, Retrieve, Scroll};
 use ramekin_base::{Error, Lane, PointId};
-use ramekin_vectors::{Parts, PayloadParts, VectorParts};
+use ramekin_vectors::{FacetValue, Parts, PayloadParts, VectorParts};
 use serde_json::json;
 
 /// `GET points/{id}`
@@ -45,6 +45,22 @@ pub async fn scroll(mut call: Call) -> Outcome<Answer> {
             Some(id) => text.id(id)?,
             None => text.push("null")?,
         }
+        text.push("}")
+    });
+    read.await
+}
+
+/// `POST facet`
+pub async fn facet(mut call: Call) -> Outcome<Answer> {
+    let (Facet { path, limit, filter }, _cover) = call.decode(selection::facet).await?;
+    let name = call.name().to_owned();
+    let read = call.door.read(call.options.until, call.started, move |store, text| {
+        let hits = store.facet(&name, &path, limit, &filter)?;
+        text.push(r#"{"hits":"#)?;
+        text.list(&hits, |text, (value, count)| {
+            let most = if let FacetValue::Word(word) = value { word.len() * 6 + 64 } else { 128 };
+            text.value(&json!({ "value": value, "count": count }), most)
+        })?;
         text.push("}")
     });
     read.await

@@ -80,7 +80,7 @@ pub const ROUTES: &[Route] = routes! {
     POST "/collections/{collection_name}/points/batch" Write writes::several;
     POST "/collections/{collection_name}/points/scroll" Read points::scroll;
     POST "/collections/{collection_name}/points/count" Read points::count;
-    POST "/collections/{collection_name}/facet" Read unbuilt;
+    POST "/collections/{collection_name}/facet" Read points::facet;
 
     POST "/collections/{collection_name}/points/query" Read query::query;
     POST "/collections/{collection_name}/points/query/batch" Read query::query_batch;

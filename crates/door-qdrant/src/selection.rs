@@ -234,6 +234,34 @@ pub fn count(body: &[u8], room: &mut Room) -> Result<Filter> {
     Ok(filter)
 }
 
+/// The body of `POST facet`. Every count is exact.
+#[derive(Debug, PartialEq)]
+pub struct Facet {
+    pub path: Path,
+    pub limit: usize,
+    pub filter: Filter,
+}
+
+/// Decodes the body of `POST facet`.
+pub fn facet(body: &[u8], room: &mut Room) -> Result<Facet> {
+    let mut reader = Reader::new(body)?;
+    let (mut path, mut limit, mut filter) = (None, 10, Filter::default());
+    reader.object(|reader, key| {
+        match key {
+            "key" => path = Some(read_path(reader, room)?),
+            "limit" => limit = self::limit(reader, 10)?,
+            "exact" => _ = reader.value::<Option<bool>>()?,
+            "filter" => filter = filter::read(reader, room)?,
+            "shard_key" => read_unbuilt(reader)?,
+            _ => reader.skip()?,
+        }
+        Ok(())
+    })?;
+    reader.finish()?;
+    let path = path.ok_or_else(|| Flaw::missing("key"))?;
+    Ok(Facet { path, limit, filter })
+}
+
 /// Reads a `limit`: at least 1, at most what one request may ask for; `null` is `missing`.
 pub fn limit(reader: &mut Reader<'_>, missing: usize) -> Decoded<usize> {
     match reader.value::<Option<usize>>()? {

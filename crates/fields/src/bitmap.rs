@@ -59,10 +59,6 @@ impl Bitmap {
         self.words[row as usize / BLOCK] |= 1 << (row as usize % BLOCK);
     }
 
-    pub fn unset(&mut self, row: u32) {
-        self.words[row as usize / BLOCK] &= !(1 << (row as usize % BLOCK));
-    }
-
     pub fn words(&self) -> &[u64] {
         &self.words
     }

@@ -21,6 +21,7 @@ pub use build::{EachPayload, Payloads, Work, build};
 pub use read::Index;
 
 use crate::column;
+use crate::schema::Schema;
 use serde::{Deserialize, Serialize};
 
 pub(crate) const KEYS: u32 = 1;
@@ -48,6 +49,23 @@ pub struct Meta {
     pub column: bool,
     /// Rows that have a value.
     pub held: u32,
+}
+
+/// Bytes of an index over so many points, about: each has one value, all are different; of a text, sixteen words.
+pub fn expected_bytes(schema: &Schema, points: u64) -> u64 {
+    let bits = u64::from(u64::BITS - points.saturating_sub(1).leading_zeros()).max(1);
+    let per_point = |values: u64, key: u64, column_bits: u64| {
+        points.saturating_mul(values * (key * 8 + bits) + column_bits).div_ceil(8)
+    };
+    match schema {
+        Schema::Integer { .. } | Schema::Float | Schema::Datetime => per_point(1, 8, bits),
+        Schema::Bool => per_point(1, 0, 2),
+        Schema::Uuid => per_point(1, 16, bits),
+        Schema::Geo => per_point(1, 24, 0),
+        // The word, and where it ends.
+        Schema::Keyword => per_point(1, 24, bits),
+        Schema::Text(_) => per_point(16, 0, 0),
+    }
 }
 
 impl Meta {

@@ -71,6 +71,11 @@ pub(crate) fn of_uuid(text: &str) -> Option<[u8; 16]> {
     uuid::Uuid::parse_str(text).ok().map(uuid::Uuid::into_bytes)
 }
 
+/// The UUID that a key stands for, with its hyphens.
+pub fn uuid_of(key: &[u8]) -> Option<String> {
+    uuid::Uuid::from_slice(key).ok().map(|uuid| uuid.to_string())
+}
+
 pub(crate) fn of_place(place: GeoPoint) -> [u8; 24] {
     let mut key = [0; 24];
     key[..8].copy_from_slice(&area::along_curve(place).to_be_bytes());
@@ -113,6 +118,22 @@ impl Schema {
             }
             _ => {}
         }
+    }
+
+    /// The value at a path that has this key.
+    pub fn find<'a>(&self, path: &crate::Path, payload: &'a Map<String, Value>, key: &[u8]) -> Option<&'a Value> {
+        let mut found = None;
+        let has = |value: &Value| {
+            let mut is_it = false;
+            self.keys_of(value, &mut |own| is_it |= own == key);
+            is_it
+        };
+        path.any(payload, &mut |value| {
+            let mut values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter();
+            found = values.find(|value| has(value));
+            found.is_some()
+        });
+        found
     }
 
     /// Shows the keys of what a path leads to in a payload: of an array, those of its elements. A key may come twice.

@@ -32,7 +32,7 @@ pub use datetime::micros;
 pub use evaluate::{Evaluation, Segment};
 pub use filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, MinShould, Scalar, Scalars, Span, Test};
 pub use geo::{GeoBox, GeoPoint, GeoPolygon, GeoRadius};
-pub use index::{EachPayload, Index, Meta, Payloads, Work, build};
+pub use index::{EachPayload, Index, Meta, Payloads, Work, build, expected_bytes};
 pub use path::Path;
 pub use schema::Schema;
 pub use tokens::{Kind as TokenizerKind, Tokenizer};

@@ -420,6 +420,15 @@ pub struct Profile {
     pub explain: Option<Explain>,
 }
 
+/// A value of a field that points may share.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(untagged)]
+pub enum FacetValue {
+    Word(String),
+    Integer(i64),
+    Bool(bool),
+}
+
 /// How the points of segments were found that pass a filter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct Explain {

@@ -47,15 +47,14 @@ impl<'a> Matching<'a> {
         Ok(())
     }
 
-    /// Whether a row of a segment passes.
-    pub(crate) fn row(&self, segment: usize, row: u32) -> Result<bool> {
-        let id = match self.filter.needs_id() {
-            true => self.view.segments[segment].ids(self.pages, &[row])?[0],
-            false => PointId::Num(0),
+    /// Whether each of a few rows of a segment passes.
+    pub(crate) fn rows(&self, segment: usize, rows: &[u32]) -> Result<Vec<bool>> {
+        let ids = match self.filter.needs_id() {
+            true => self.view.segments[segment].ids(self.pages, rows)?,
+            false => vec![PointId::Num(0); rows.len()],
         };
-        let mut passed = Vec::with_capacity(1);
-        self.some(&[(id, Place::Sealed(segment, row))], &mut passed)?;
-        Ok(passed[0])
+        let points: Vec<_> = ids.into_iter().zip(rows.iter().map(|row| Place::Sealed(segment, *row))).collect();
+        self.points(&points)
     }
 
     /// Whether each of a few points passes.

@@ -7,6 +7,7 @@
 
 use crate::field_index::{self, FieldIndex};
 use crate::matching::Matching;
+use crate::read::TEXTS;
 use crate::segment::Segment;
 use ramekin_base::Result;
 use ramekin_fields::{Bitmap, Condition, Evaluation, Index, Path, Schema};
@@ -27,6 +28,23 @@ impl Passing {
     /// Whether a row that may pass must be asked.
     pub(crate) fn is_unsure(&self, row: u32) -> bool {
         !self.is_exact || self.stale.as_ref().is_some_and(|stale| stale.get(row))
+    }
+
+    /// The rows that pass, once those that may were asked; dead ones may be among them.
+    pub(crate) fn sure(mut self, matching: &Matching<'_>, segment: usize) -> Result<Bitmap> {
+        let mut next = self.rows.next(0).filter(|_| !self.is_sure());
+        while let Some(first) = next {
+            let unsure = |row: &u32| self.is_unsure(*row);
+            let some = std::iter::successors(Some(first), |row| self.rows.next(row + 1)).filter(unsure).take(TEXTS);
+            let some: Vec<u32> = some.collect();
+            for (row, passes) in some.iter().zip(matching.rows(segment, &some)?) {
+                if !passes {
+                    self.rows.words_mut()[*row as usize / 64] &= !(1 << (row % 64));
+                }
+            }
+            next = some.last().and_then(|last| self.rows.next(last + 1));
+        }
+        Ok(self.rows)
     }
 
     /// Each row that is left passes.

@@ -17,6 +17,7 @@ use crate::shared::{Limits, MANIFEST_FLOOR, QUERIES_FLOOR};
 use ramekin_ann::{Part, expected_sections};
 use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
+use ramekin_fields::expected_bytes;
 use ramekin_pages::{LEAST_CACHED, PageFile, RESERVE, resident_cost};
 
 /// A collection that is to be.
@@ -132,8 +133,10 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
             all.lines.push(line(&name, formula, bytes, shape.on_disk(structure), build_bytes));
         }
         let payload = line(&format!("{}/payload", one.name), "points x (payload + 8)", 0, shape.payload, 0);
+        let fields = line(&format!("{}/fields", one.name), FIELDS, 0, shape.fields, 0);
         all.lines.extend([
             payload,
+            fields,
             line(&format!("{}/tables", one.name), TABLES, shape.tables, shape.checksums, shape.tables),
         ]);
         all.of_collection.push((first..all.lines.len()).collect());
@@ -157,7 +160,12 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
     Ok(all)
 }
 
-const TABLES: &str = "pages x 14 + points / 8 + 8 KiB";
+const TABLES: &str = "pages x 14 + points / 8 + 8 KiB + fields x 4 KiB";
+/// Where all values are different; read through pages.
+const FIELDS: &str = "of each indexed field, points x (key + 2 x bits of a row / 8); of a text, 16 words a point";
+/// Of an index of a field.
+const FIELD_SECTIONS: usize = 9;
+const FIELD_META_BYTES: usize = 256;
 
 /// One vector of a collection.
 struct Planned {
@@ -171,6 +179,7 @@ struct Planned {
 struct Shape {
     vectors: Vec<Planned>,
     payload: u64,
+    fields: u64,
     /// Where payloads end, in memory.
     offsets: Vec<u64>,
     /// Memory of its open file.
@@ -192,9 +201,14 @@ impl Shape {
         let bytes = payload + parts.map(|(_, bytes)| bytes).sum::<u64>();
         let sections = SECTIONS * vectors.len().max(1);
         let tables = PageFile::open_cost(bytes, sections, META_BYTES) + Bits::bytes(rows) + 4096;
+        let fields: Vec<u64> =
+            one.config.indexes.values().map(|field| expected_bytes(&field.schema, one.points)).collect();
+        let open = |bytes: &u64| PageFile::open_cost(*bytes, FIELD_SECTIONS, FIELD_META_BYTES);
+        let tables = tables + fields.iter().map(open).sum::<u64>();
+        let fields = fields.iter().sum();
         let offsets = Some(resident_cost(one.points.saturating_mul(8))).filter(|_| payload > 0);
         let offsets = offsets.into_iter().collect();
-        Ok(Self { vectors, payload, offsets, tables, checksums: bytes.div_ceil(PAGE as u64) * 4 })
+        Ok(Self { vectors, payload, fields, offsets, tables, checksums: (bytes + fields).div_ceil(PAGE as u64) * 4 })
     }
 
     fn claim(&self) -> Claim {

@@ -14,7 +14,7 @@ use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::texts;
 use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::Filter;
+use ramekin_fields::{Filter, Path, Schema};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use std::sync::Arc;
@@ -353,6 +353,54 @@ fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Vec<u32>) -> Resul
     Ok(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))).collect())
 }
 
+/// Shows the points of the growing parts, oldest first, some at a time.
+pub(crate) fn each_growing(view: &View, mut each: impl FnMut(&mut Vec<(PointId, Place)>) -> Result<()>) -> Result<()> {
+    for (at, part) in view.oldest_growing() {
+        let slots = part.read().slots() as u32;
+        for slot in (0..slots).step_by(COUNTED as usize) {
+            let inner = part.read();
+            let alive = (slot..slots.min(slot + COUNTED)).filter(|slot| !inner.is_dead(*slot));
+            let mut page: Vec<_> = alive.map(|slot| (inner.id(slot), Place::Growing(at, slot))).collect();
+            drop(inner);
+            each(&mut page)?;
+        }
+    }
+    Ok(())
+}
+
+/// The keys that an index would have of each of at most [`TEXTS`] points.
+pub(crate) fn keys(
+    shared: &Shared,
+    view: &View,
+    points: &[(PointId, Place)],
+    path: &Path,
+    schema: &Schema,
+) -> Result<Vec<Vec<Box<[u8]>>>> {
+    let mut held = shared.accounts.queries.try_reserve(0)?;
+    let mut values = shared.accounts.queries.try_reserve(0)?;
+    let texts = payloads(shared, &shared.pages, view, points, &mut held)?;
+    let of = |text: String| {
+        let mut keys = Vec::new();
+        let payload = payload::parse_keys(&text, &[path.first()], &mut values)?;
+        schema.keys(path, &payload, &mut |key| keys.push(key.into()));
+        Ok(keys)
+    };
+    texts.into_iter().map(of).collect()
+}
+
+/// The word at a path of a point that has this key.
+pub(crate) fn word(shared: &Shared, view: &View, place: Place, path: &Path, key: &[u8]) -> Result<String> {
+    let mut held = shared.accounts.queries.try_reserve(0)?;
+    let mut values = shared.accounts.queries.try_reserve(0)?;
+    let texts = payloads(shared, &shared.pages, view, &[(PointId::Num(0), place)], &mut held)?;
+    let payload = payload::parse_keys(&texts[0], &[path.first()], &mut values)?;
+    let found = Schema::Keyword.find(path, &payload, key);
+    found
+        .and_then(|value| value.as_str())
+        .map(str::to_owned)
+        .ok_or_else(|| Error::busy("a point has changed; try again"))
+}
+
 /// Rows that are counted at a time.
 const COUNTED: u32 = 512;
 
@@ -383,17 +431,11 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter) -
     let growing = |view: &View, sealed: &u64| {
         let matching = Matching::new(shared, &shared.pages, view, filter);
         let mut count = *sealed;
-        for (at, part) in view.oldest_growing() {
-            let slots = part.read().slots() as u32;
-            for slot in (0..slots).step_by(COUNTED as usize) {
-                let inner = part.read();
-                let alive = (slot..slots.min(slot + COUNTED)).filter(|slot| !inner.is_dead(*slot));
-                let mut page: Vec<_> = alive.map(|slot| (inner.id(slot), Place::Growing(at, slot))).collect();
-                drop(inner);
-                matching.keep(&mut page)?;
-                count += page.len() as u64;
-            }
-        }
+        each_growing(view, |page| {
+            matching.keep(page)?;
+            count += page.len() as u64;
+            Ok(())
+        })?;
         Ok(Some(count))
     };
     on_view(collection, sealed, growing)

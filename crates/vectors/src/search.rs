@@ -299,7 +299,7 @@ impl<'a> Passed<'a> {
             return seen == 3;
         }
         self.explain.borrow_mut().asked += 1;
-        match self.matching.row(segment, row) {
+        match self.matching.rows(segment, &[row]).map(|passed| passed[0]) {
             Ok(passes) => {
                 self.rows.borrow_mut()[segment][word] |= (1 | u64::from(passes) << 1) << bit;
                 passes

@@ -19,7 +19,7 @@ use crate::rest::{IdleMerge, Rest};
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, QUERIES_FLOOR, Shared};
 use crate::writer::{Request, Writer};
-use crate::{check, payload_write, read, residency, rest, search};
+use crate::{check, facet, payload_write, read, residency, rest, search};
 use parking_lot::{Mutex, RwLock};
 use ramekin_base::limits::payload_max;
 use ramekin_base::{Clock, Error, PointId, Result};
@@ -78,7 +78,10 @@ impl Accounts {
         let accounts = Self {
             patches: growing.child("patches", "changed payloads of sealed points x 64"),
             growing: growing.with_limit(limits.growing_bytes),
-            segments: parent.child("segments", "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays"),
+            segments: parent.child(
+                "segments",
+                "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
+            ),
             seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
             merge: parent
                 .child("merge", "rows x 4 + buffers and index build of one merge")
@@ -419,6 +422,15 @@ impl Store {
         }
         let collection = self.find_with(name, parts)?;
         read::scroll(&self.shared, &collection, from, limit, filter, parts)
+    }
+
+    /// The values of an indexed field that most of the points have that pass a filter, each with how many do.
+    pub fn facet(&self, name: &str, path: &FieldPath, limit: usize, filter: &Filter) -> Result<Vec<(FacetValue, u64)>> {
+        if limit > ramekin_base::limits::RESULTS_MAX {
+            let most = ramekin_base::limits::RESULTS_MAX;
+            return Err(Error::invalid(format!("limit is {limit}; at most {most} values are allowed")));
+        }
+        facet::facet(&self.shared, &*self.shared.find(name)?, path, limit, filter)
     }
 
     /// How many points pass a filter.
