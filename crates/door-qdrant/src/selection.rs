@@ -221,17 +221,20 @@ pub fn scroll(body: &[u8], room: &mut Room) -> Result<Scroll> {
 pub fn count(body: &[u8], room: &mut Room) -> Result<Filter> {
     let mut reader = Reader::new(body)?;
     let mut filter = Filter::default();
-    reader.object(|reader, key| {
-        match key {
-            "exact" => _ = reader.value::<Option<bool>>()?,
-            "filter" => filter = filter::read(reader, room)?,
-            "shard_key" => read_unbuilt(reader)?,
-            _ => reader.skip()?,
-        }
-        Ok(())
-    })?;
+    reader.object(|reader, key| counted(reader, key, room, &mut filter))?;
     reader.finish()?;
     Ok(filter)
+}
+
+/// Reads a field that says which points are counted.
+fn counted(reader: &mut Reader<'_>, key: &str, room: &mut Room, filter: &mut Filter) -> Decoded<()> {
+    match key {
+        "exact" => _ = reader.value::<Option<bool>>()?,
+        "filter" => *filter = filter::read(reader, room)?,
+        "shard_key" => read_unbuilt(reader)?,
+        _ => reader.skip()?,
+    }
+    Ok(())
 }
 
 /// The body of `POST facet`. Every count is exact.
@@ -250,10 +253,7 @@ pub fn facet(body: &[u8], room: &mut Room) -> Result<Facet> {
         match key {
             "key" => path = Some(read_path(reader, room)?),
             "limit" => limit = self::limit(reader, 10)?,
-            "exact" => _ = reader.value::<Option<bool>>()?,
-            "filter" => filter = filter::read(reader, room)?,
-            "shard_key" => read_unbuilt(reader)?,
-            _ => reader.skip()?,
+            _ => counted(reader, key, room, &mut filter)?,
         }
         Ok(())
     })?;

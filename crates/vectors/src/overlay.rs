@@ -102,19 +102,17 @@ pub(crate) enum Changed {
 }
 
 impl Changed {
-    /// Room for so many of `points` rows; nothing is taken yet.
+    /// Room for so many of `points` rows.
     fn new(rows: usize, points: usize) -> Self {
-        match rows * 32 < points {
+        match rows as u64 * 4 < Bits::bytes(points) {
             true => Self::Few(Vec::with_capacity(rows)),
             false => Self::Many(vec![0; points.div_ceil(64)]),
         }
     }
 
-    fn bytes(&self) -> u64 {
-        match self {
-            Self::Few(rows) => rows.capacity() as u64 * 4,
-            Self::Many(words) => words.len() as u64 * 8,
-        }
+    /// Bytes of that room.
+    fn bytes(rows: usize, points: usize) -> u64 {
+        (rows as u64 * 4).min(Bits::bytes(points))
     }
 
     fn add(&mut self, row: u32) {
@@ -154,8 +152,9 @@ impl Run {
         if !rows.len().is_multiple_of(4) || ends.len() != (len + 1) * 8 || held.len() != pages as u64 * 4 {
             return Err(broken("the tables of an overlay do not fit each other"));
         }
+        let changed_bytes = Changed::bytes(len as usize, points as usize);
+        let memory = account.try_reserve(pages as u64 * 4 + changed_bytes + 1024)?;
         let mut changed = Changed::new(len as usize, points as usize);
-        let memory = account.try_reserve(pages as u64 * 4 + changed.bytes() + 1024)?;
         let mut fences = Vec::with_capacity(pages);
         let mut stream = held.stream(account, PAGE)?;
         for _ in 0..pages {
