@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -154,6 +155,120 @@ def test_facets_count_the_points_of_each_value(client, rest, name):
     local.close()
 
 
+ORDERED = [  # what the values of a field are, the index, and a value to start from
+    (lambda rnd: rnd.choice([[], rnd.randint(-50, 50), [rnd.randint(-50, 50) for _ in range(3)]]), "integer", 7),
+    (lambda rnd: round(rnd.uniform(-9, 9), 1), "float", -2.5),
+    (lambda rnd: f"2020-01-{rnd.randint(10, 25)}T00:00:00Z", "datetime", "2020-01-17"),
+]
+
+
+def in_order(points, kind, passes, descending, start):
+    """Each point at each of its values, as (value, id)."""
+
+    def number(value):
+        return int(datetime.fromisoformat(value).timestamp() * 1_000_000) if kind == "datetime" else value
+
+    at = []
+    for point, payload in points.items():
+        values = payload["v"] if isinstance(payload["v"], list) else [payload["v"]]
+        at += [(number(value), point) for value in set(values) if passes(payload)]
+    if start is not None:
+        start = number(start + "T00:00:00Z" if kind == "datetime" else start)
+        at = [(value, point) for value, point in at if (value <= start if descending else value >= start)]
+    return sorted(at, reverse=descending)
+
+
+@pytest.mark.parametrize("of, kind, start", ORDERED, ids=["integers", "floats", "times"])
+def test_a_scroll_in_the_order_of_a_field(rest, name, of, kind, start):
+    rnd = random.Random(5)
+    fill(rest, name)
+    points = {i: {"n": i, "w": f"w{i % 7}", "v": of(rnd)} for i in range(POINTS)}
+
+    def put(some):
+        operations = [{"overwrite_payload": {"payload": points[i], "points": [i]}} for i in some]
+        for at in range(0, len(operations), 1000):
+            rest.must("POST", f"/collections/{name}/points/batch?wait=true", {"operations": operations[at : at + 1000]})
+
+    def scroll(limit, condition, descending, start):
+        order = {"key": "v", "direction": "desc" if descending else "asc", "start_from": start}
+        body = {"order_by": order, "limit": limit, "filter": {"must": [condition] if condition else []}}
+        page = rest.must("POST", f"/collections/{name}/points/scroll", body)
+        assert page["next_page_offset"] is None
+        assert all(point["payload"] == points[point["id"]] for point in page["points"])
+        return [(point["order_value"], point["id"]) for point in page["points"]]
+
+    def check():
+        for limit in (1, 40, 4 * POINTS):
+            for condition, passes in [(None, lambda _: True), (LOW, lambda p: p["n"] < 100), (W3, lambda p: p["w"] == "w3")]:
+                for descending in (False, True):
+                    for first in (None, start):
+                        wanted = in_order(points, kind, passes, descending, first)[:limit]
+                        assert scroll(limit, condition, descending, first) == wanted
+
+    put(points)
+    assert rest.ask("POST", f"/collections/{name}/points/scroll", {"order_by": "v"}).status == 400
+    put_index(rest, name, "v", kind)
+    put_index(rest, name, "n", "integer")
+    check()
+    # What has changed since the index was built, what is new, and what is gone.
+    some = rnd.sample(range(POINTS), 60)
+    points.update({i: {**points[i], "v": of(rnd)} for i in some})
+    put(some)
+    fresh = {POINTS + i: {"n": i, "w": "w3", "v": of(rnd)} for i in range(50)}
+    points.update(fresh)
+    rest.must("PUT", f"/collections/{name}/points?wait=true", {"points": [{"id": i, "vector": [1.0] * DIM, "payload": p} for i, p in fresh.items()]})
+    gone = rnd.sample(sorted(points), 100)
+    rest.must("POST", f"/collections/{name}/points/delete?wait=true", {"points": gone})
+    points = {i: payload for i, payload in points.items() if i not in gone}
+    check()
+    answer = rest.ask("POST", f"/collections/{name}/points/scroll", {"order_by": "v", "offset": 3})
+    assert answer.status == 400 and "start_from" in answer.error
+    assert rest.ask("POST", f"/collections/{name}/points/scroll", {"order_by": "w"}).status == 400
+
+
+def test_counts_that_need_not_be_exact(rest, name):
+    fill(rest, name)
+
+    def about(condition):
+        body = {"filter": {"must": [condition]}, "exact": False}
+        return rest.must("POST", f"/collections/{name}/points/count", body)["count"]
+
+    assert abs(about(W3) - 429) < 100
+    assert about({"key": "w", "match": {"value": "none"}}) == 0
+    put_index(rest, name, "w", "keyword")
+    assert about(W3) == 429
+
+
+TEXTS = {
+    1: "The quick brown fox runs over running dogs",
+    2: "Über façade straße naïve Ærø Łódź",
+    3: "not a stop word but the one",
+    4: "state-of-the-art foo_bar",
+    5: "東京は日本の首都です",
+}
+TEXT_INDEXES = [  # parameters, then what is asked and who answers
+    ({"stopwords": "english"}, {"the": [], "fox the": [1], "the the": [], "not the": []}),
+    ({"stopwords": {"languages": [], "custom": ["Fox", "quick"]}}, {"fox": [], "Fox": [], "brown fox": [1]}),
+    ({"stemmer": {"type": "snowball", "language": "english"}}, {"run": [1], "RUNNING": [1], "ran": [], "dog": [1], "foxes": [1]}),
+    ({"tokenizer": "prefix", "stemmer": {"type": "snowball", "language": "english"}}, {"r": [1], "running": [1], "runn": [], "dogs": [1]}),
+    ({"ascii_folding": True}, {"uber": [2], "facade": [2], "strasse": [2], "Über": [2], "aero": [2], "lodz": [2], "æro": [2]}),
+    ({"tokenizer": "multilingual"}, {"uber": [2], "naive": [2], "日本": [5], "首都": [5], "foo_bar": [4], "the": [1, 3, 4]}),
+]
+
+
+@pytest.mark.parametrize("parameters, answers", TEXT_INDEXES)
+def test_indexes_of_texts_by_their_parameters(rest, name, parameters, answers):
+    rest.must("PUT", f"/collections/{name}", {"vectors": {"size": 2, "distance": "Dot"}})
+    put_index(rest, name, "t", {"type": "text", **parameters})
+    points = [{"id": i, "vector": [1.0, 0.0], "payload": {"t": text}} for i, text in TEXTS.items()]
+    rest.must("PUT", f"/collections/{name}/points?wait=true", {"points": points})
+    for text, wanted in answers.items():
+        page = rest.must("POST", f"/collections/{name}/points/scroll", {"filter": {"must": [{"key": "t", "match": {"text": text}}]}})
+        assert [point["id"] for point in page["points"]] == wanted, text
+    echoed = rest.must("GET", f"/collections/{name}")["payload_schema"]["t"]["params"]
+    assert echoed["type"] == "text" and set(parameters) <= set(echoed)
+
+
 def test_refusals(rest, name):
     rest.must("PUT", f"/collections/{name}", {"vectors": {"size": 4, "distance": "Dot"}})
     path = f"/collections/{name}/index"
@@ -164,7 +279,9 @@ def test_refusals(rest, name):
         (400, {"field_name": "a", "field_schema": "number"}),
         (400, {"field_name": "a", "field_schema": {"type": "text", "tokenizer": "letters"}}),
         (422, {"field_name": "a", "field_schema": {"type": "integer", "lookup": False, "range": False}}),
-        (501, {"field_name": "a", "field_schema": {"type": "text", "stopwords": "english"}}),
+        (400, {"field_name": "a", "field_schema": {"type": "text", "stopwords": "klingon"}}),
+        (422, {"field_name": "a", "field_schema": {"type": "text", "stopwords": {"custom": ["x" * 200]}}}),
+        (501, {"field_name": "a", "field_schema": {"type": "text", "stemmer": {"type": "snowball", "language": "armenian"}}}),
     ]:
         answer = rest.ask("PUT", path, body)
         assert answer.status == status and answer.error, (body, answer.status, answer.error)

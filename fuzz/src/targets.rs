@@ -204,6 +204,8 @@ fn bodies(bytes: &[u8]) {
     check(decode::search_batch(bytes));
     check(decode::scroll(bytes));
     check(decode::count(bytes));
+    check(decode::facet(bytes));
+    check(decode::index(bytes));
     check(decode::create_collection(bytes));
     check(decode::change_collection(bytes));
     check(decode::change_aliases(bytes));
@@ -217,7 +219,7 @@ fn filter(bytes: &[u8]) {
     let mut lines = bytes.splitn(3, |byte| *byte == b'\n');
     let (body, payload, path) = (lines.next(), lines.next(), lines.next());
     let Some(Ok(mut payload)) = payload.map(serde_json::from_slice::<serde_json::Map<_, _>>) else { return };
-    if let Ok(filter) = decode::count(body.unwrap_or_default()) {
+    if let Ok(decode::Count { filter, .. }) = decode::count(body.unwrap_or_default()) {
         let point = Point { id: PointId::Num(1), has_vector: &|name| name.is_empty() };
         let passes = filter.passes(&Subject { payload: &payload, point: Some(point) });
         let not = Filter { must_not: vec![Condition::Filter(filter)], ..Filter::default() };

@@ -14,7 +14,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use ramekin_base::{PointId, Result};
 use ramekin_memory::{Account, Reservation};
-use ramekin_vectors::{NamedVectors, Record, Scored, UNNAMED};
+use ramekin_vectors::{NamedVectors, Ordered, Record, Scored, UNNAMED};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -187,6 +187,15 @@ impl Text {
         self.push(r#"{"id":"#)?;
         self.id(record.id)?;
         self.parts(record)
+    }
+
+    /// A point with the value that it stands at in an order.
+    pub fn ordered(&mut self, ordered: &Ordered) -> Result<()> {
+        self.push(r#"{"id":"#)?;
+        self.id(ordered.record.id)?;
+        self.push(r#","order_value":"#)?;
+        self.value(&ordered.value, 32)?;
+        self.parts(&ordered.record)
     }
 
     pub fn scored(&mut self, scored: &Scored) -> Result<()> {

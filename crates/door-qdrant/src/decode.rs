@@ -4,15 +4,15 @@
 
 use crate::wire::room::Room;
 use ramekin_base::Result;
-use ramekin_fields::Filter;
-use ramekin_vectors::{AliasAction, CollectionConfig, Write};
+use ramekin_fields::Path;
+use ramekin_vectors::{AliasAction, CollectionConfig, FieldConfig, Write};
 
 pub use crate::collection_body::Change;
+pub use crate::listing::{Count, Facet, Retrieve, Scroll};
 pub use crate::memory::Wish;
 pub use crate::options::Options;
 use crate::plan::Wanted;
 pub use crate::search::Search;
-pub use crate::selection::{Retrieve, Scroll};
 pub use crate::wire::json::Reader;
 
 macro_rules! endless {
@@ -42,7 +42,7 @@ endless! {
     /// `POST points/payload/clear`
     clear_payload: Write = crate::selection::clear_payload;
     /// `POST points`
-    retrieve: Retrieve = crate::selection::retrieve;
+    retrieve: Retrieve = crate::listing::retrieve;
     /// `POST points/query`
     query: Search = crate::search::query;
     /// `POST points/query/batch`
@@ -52,9 +52,13 @@ endless! {
     /// `POST points/search/batch`
     search_batch: Vec<Search> = crate::search::search_batch;
     /// `POST points/scroll`
-    scroll: Scroll = crate::selection::scroll;
+    scroll: Scroll = crate::listing::scroll;
     /// `POST points/count`
-    count: Filter = crate::selection::count;
+    count: Count = crate::listing::count;
+    /// `POST facet`
+    facet: Facet = crate::listing::facet;
+    /// `PUT index`
+    index: (Path, FieldConfig) = crate::indexes::decode;
     /// `POST points/batch`: how many operations it has.
     operations: usize = count_operations;
     /// `POST /memory/plan`

@@ -12,11 +12,12 @@ use crate::answer::Answer;
 use crate::call::Call;
 use crate::errors::Outcome;
 use crate::sections::{self, Section};
+use crate::text_index;
 use crate::wire::filter::read_path;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use ramekin_base::{Lane, Result};
-use ramekin_fields::{Path, Schema, Tokenizer, TokenizerKind};
+use ramekin_fields::{Path, Schema};
 use ramekin_vectors::{FieldConfig, Wait};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -92,7 +93,6 @@ pub fn read(reader: &mut Reader<'_>) -> Decoded<FieldConfig> {
 fn schema(section: &Section) -> Decoded<Schema> {
     let named = section.get("type").and_then(Value::as_str).and_then(Schema::named);
     let said = |field: &str, default: bool| section.get(field).and_then(Value::as_bool).unwrap_or(default);
-    let count = |field: &str| section.get(field).and_then(Value::as_u64).map(|count| count as usize);
     match named {
         Some(Schema::Integer { .. }) => {
             let (lookup, range) = (said("lookup", true), said("range", true));
@@ -101,26 +101,7 @@ fn schema(section: &Section) -> Decoded<Schema> {
             }
             Ok(Schema::Integer { lookup, range })
         }
-        Some(Schema::Text(default)) => {
-            let kind = match section.get("tokenizer").and_then(Value::as_str) {
-                Some("whitespace") => TokenizerKind::Whitespace,
-                Some("prefix") => TokenizerKind::Prefix,
-                _ => TokenizerKind::Word,
-            };
-            let (min_len, max_len) = (count("min_token_len"), count("max_token_len"));
-            if let (Some(least), Some(most)) = (min_len, max_len)
-                && least > most
-            {
-                return Err(Flaw::invalid(format!("min_token_len {least} is above max_token_len {most}")));
-            }
-            Ok(Schema::Text(Tokenizer {
-                kind,
-                lowercase: said("lowercase", default.lowercase),
-                min_len,
-                max_len,
-                phrases: said("phrase_matching", false),
-            }))
-        }
+        Some(Schema::Text(_)) => text_index::tokenizer(section).map(Schema::Text),
         Some(schema) => Ok(schema),
         None => Err(Flaw::missing("type")),
     }
@@ -143,12 +124,6 @@ mod tests {
             (*decoded(&format!(r#"{{"field_name":"a","field_schema":{text}}}"#)).unwrap().1.schema).clone()
         };
         assert_eq!(schema(r#"{"type":"integer","range":false}"#), Schema::Integer { lookup: true, range: false });
-        let text = schema(
-            r#"{"type":"text","tokenizer":"prefix","min_token_len":2,"lowercase":false,"phrase_matching":true,"stemmer":null}"#,
-        );
-        let wanted =
-            Tokenizer { kind: TokenizerKind::Prefix, lowercase: false, min_len: Some(2), max_len: None, phrases: true };
-        assert_eq!(text, Schema::Text(wanted));
         let (_, index) =
             decoded(r#"{"field_name":"a","field_schema":{"type":"uuid","is_tenant":true,"on_disk":null}}"#).unwrap();
         assert_eq!(index.echo.as_deref(), Some(r#"{"is_tenant":true,"type":"uuid"}"#));
@@ -166,21 +141,6 @@ mod tests {
                 r#"{"field_name":"a","field_schema":{"type":"integer","lookup":false,"range":false}}"#,
                 Kind::Invalid,
                 "lookup",
-            ),
-            (
-                r#"{"field_name":"a","field_schema":{"type":"text","stemmer":{"type":"snowball","language":"english"}}}"#,
-                Kind::Unsupported,
-                "stemmer",
-            ),
-            (
-                r#"{"field_name":"a","field_schema":{"type":"text","tokenizer":"multilingual"}}"#,
-                Kind::Unsupported,
-                "multilingual",
-            ),
-            (
-                r#"{"field_name":"a","field_schema":{"type":"text","min_token_len":5,"max_token_len":2}}"#,
-                Kind::Invalid,
-                "above",
             ),
         ] {
             let error = decoded(body).unwrap_err();

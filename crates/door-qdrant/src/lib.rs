@@ -29,6 +29,7 @@ mod host;
 mod indexes;
 mod keys;
 pub mod limits;
+mod listing;
 mod memory;
 mod options;
 mod pace;
@@ -41,6 +42,7 @@ mod search;
 mod sections;
 mod selection;
 mod service;
+mod text_index;
 mod wire;
 mod writes;
 

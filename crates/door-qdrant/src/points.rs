@@ -3,7 +3,7 @@
 use crate::answer::{Answer, Text};
 use crate::call::Call;
 use crate::errors::Outcome;
-use crate::selection::{self, Facet, Retrieve, Scroll};
+use crate::listing::{self, Count, Facet, Retrieve, Scroll};
 use ramekin_base::{Error, Lane, PointId};
 use ramekin_vectors::{FacetValue, Parts, PayloadParts, VectorParts};
 use serde_json::json;
@@ -24,7 +24,7 @@ pub async fn get(call: Call) -> Outcome<Answer> {
 
 /// `POST points`
 pub async fn retrieve(mut call: Call) -> Outcome<Answer> {
-    let (Retrieve { ids, parts }, _cover) = call.decode(selection::retrieve).await?;
+    let (Retrieve { ids, parts }, _cover) = call.decode(listing::retrieve).await?;
     let name = call.name().to_owned();
     let read = call.door.read(call.options.until, call.started, move |store, text| {
         text.list(&store.get(&name, &ids, &parts)?.value, Text::record)
@@ -34,9 +34,15 @@ pub async fn retrieve(mut call: Call) -> Outcome<Answer> {
 
 /// `POST points/scroll`
 pub async fn scroll(mut call: Call) -> Outcome<Answer> {
-    let (Scroll { from, limit, filter, parts }, _cover) = call.decode(selection::scroll).await?;
+    let (Scroll { from, limit, filter, parts, order }, _cover) = call.decode(listing::scroll).await?;
     let name = call.name().to_owned();
     let read = call.door.read(call.options.until, call.started, move |store, text| {
+        if let Some(order) = &order {
+            let found = store.scroll_ordered(&name, order, limit, &filter, &parts)?;
+            text.push(r#"{"points":"#)?;
+            text.list(&found.value, Text::ordered)?;
+            return text.push(r#","next_page_offset":null}"#);
+        }
         let page = store.scroll(&name, from, limit, &filter, &parts)?;
         text.push(r#"{"points":"#)?;
         text.list(&page.value.records, Text::record)?;
@@ -52,7 +58,7 @@ pub async fn scroll(mut call: Call) -> Outcome<Answer> {
 
 /// `POST facet`
 pub async fn facet(mut call: Call) -> Outcome<Answer> {
-    let (Facet { path, limit, filter }, _cover) = call.decode(selection::facet).await?;
+    let (Facet { path, limit, filter }, _cover) = call.decode(listing::facet).await?;
     let name = call.name().to_owned();
     let read = call.door.read(call.options.until, call.started, move |store, text| {
         let hits = store.facet(&name, &path, limit, &filter)?;
@@ -68,9 +74,9 @@ pub async fn facet(mut call: Call) -> Outcome<Answer> {
 
 /// `POST points/count`
 pub async fn count(mut call: Call) -> Outcome<Answer> {
-    let (filter, _cover) = call.decode(selection::count).await?;
+    let (Count { filter, exact }, _cover) = call.decode(listing::count).await?;
     let name = call.name().to_owned();
-    let count =
-        call.door.run(Lane::Reads, call.options.until, move |door| door.host.store.count(&name, &filter)).await?;
+    let count = move |door: &crate::door::Shared| door.host.store.count(&name, &filter, exact);
+    let count = call.door.run(Lane::Reads, call.options.until, count).await?;
     Answer::result(&json!({ "count": count }), call.took())
 }

@@ -7,7 +7,7 @@
 //!   "profile": true                                              ours, like "max_reads"
 //! ```
 
-use crate::selection::{in_reach, limit};
+use crate::listing::{in_reach, limit};
 use crate::wire::filter::{self, read_unbuilt};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;

@@ -8,6 +8,7 @@
 //! A section is checked against its table, kept as it came (without `null`s and unknown fields) and
 //! echoed. The tables follow the specification of Qdrant's API.
 
+use crate::text_index;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use ramekin_vectors::Datatype;
 use serde_json::{Map, Value};
@@ -28,6 +29,8 @@ pub enum Shape {
     /// A whole number or this word.
     WholeOr(&'static str),
     Section(&'static [Field]),
+    /// What this reads.
+    Read(fn(&mut Reader<'_>) -> Decoded<Value>),
     /// In Qdrant's API, but not built: only `null`, `false`, 0 and empty pass.
     Unbuilt,
 }
@@ -140,14 +143,14 @@ pub const FIELD: &[Field] = &[
     ("prefix", Bool, false),
     ("lookup", Bool, false),
     ("range", Bool, false),
-    ("tokenizer", Word(&["word", "whitespace", "prefix"]), false),
+    ("tokenizer", Word(&["word", "whitespace", "prefix", "multilingual"]), false),
     ("min_token_len", Whole(0), false),
     ("max_token_len", Whole(0), false),
     ("lowercase", Bool, false),
     ("phrase_matching", Bool, false),
-    ("ascii_folding", Unbuilt, false),
-    ("stopwords", Unbuilt, false),
-    ("stemmer", Unbuilt, false),
+    ("ascii_folding", Bool, false),
+    ("stopwords", Shape::Read(text_index::stop_words), false),
+    ("stemmer", Shape::Read(text_index::stemmer), false),
 ];
 
 /// Strict mode limits requests; a limit that is not kept must not be promised.
@@ -192,6 +195,7 @@ pub fn field(reader: &mut Reader<'_>, kind: &Shape) -> Decoded<Option<Value>> {
         WholeOr(other) if reader.peek()? == b'"' => Value::from(word(reader, &[*other])?),
         WholeOr(_) => Value::from(whole(reader, 0)?),
         Shape::Section(table) => Value::Object(read(reader, table)?),
+        Shape::Read(read) => read(reader)?,
         Unbuilt => match reader.raw()? {
             "false" | "0" | "{}" | "[]" => return Ok(None),
             _ => return Err(Flaw::unbuilt("this field")),
@@ -209,9 +213,10 @@ fn whole(reader: &mut Reader<'_>, least: u64) -> Decoded<u64> {
 }
 
 /// Words of Qdrant's API that are not built here, wherever they stand.
-const WORDS_NOT_BUILT: [&str; 4] = ["turbo4", "custom", "max_sim", "multilingual"];
+const WORDS_NOT_BUILT: [&str; 4] = ["turbo4", "custom", "max_sim", "armenian"];
 
-fn word(reader: &mut Reader<'_>, words: &[&'static str]) -> Decoded<&'static str> {
+/// Reads one of these words.
+pub fn word(reader: &mut Reader<'_>, words: &[&'static str]) -> Decoded<&'static str> {
     let text = reader.string()?;
     match words.iter().find(|word| **word == text) {
         Some(word) => Ok(word),

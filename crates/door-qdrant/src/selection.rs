@@ -1,23 +1,22 @@
-//! Bodies that select points: read, delete, change payload, delete vectors.
+//! Bodies that select points to change: delete, change payload, delete vectors.
 //!
 //! ```text
 //!   {"points":[1,2]}  or  {"filter":{..}}     delete, clear payload
 //!   ... "payload":{..}, "key":"a.b"           set, overwrite payload
 //!   ... "keys":["a"]                          delete payload keys
 //!   ... "vector":["name"]                     delete vectors
-//!   {"ids":[1,2],"with_payload":..}           retrieve
 //! ```
 //!
 //! Where ids are given a filter beside them is not looked at.
 
 use crate::wire::filter::{self, read_path, read_unbuilt};
+use crate::wire::id;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::vector::checked_name;
-use crate::wire::{id, parts};
-use ramekin_base::{Kind, PointId, Result, limits};
-use ramekin_fields::{Filter, Path};
-use ramekin_vectors::{Parts, PayloadChange, PayloadParts, Selection, Write};
+use ramekin_base::{Kind, Result, limits};
+use ramekin_fields::Path;
+use ramekin_vectors::{PayloadChange, Selection, Write};
 
 /// Reads an object with `points` or a `filter`, and hands every other field to `field`.
 fn select(
@@ -153,136 +152,11 @@ pub fn delete_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
     }
 }
 
-/// A read of points by their ids.
-#[derive(Debug, PartialEq)]
-pub struct Retrieve {
-    pub ids: Vec<PointId>,
-    pub parts: Parts,
-}
-
-/// Decodes the body of `POST points`.
-pub fn retrieve(body: &[u8], room: &mut Room) -> Result<Retrieve> {
-    let mut reader = Reader::new(body)?;
-    let mut ids = None;
-    let mut parts = Parts { payload: PayloadParts::All, ..Parts::default() };
-    reader.object(|reader, key| {
-        match key {
-            "ids" => ids = Some(id::list(reader, room)?),
-            "with_payload" => parts.payload = parts::payload(reader, room, PayloadParts::All)?,
-            "with_vector" | "with_vectors" => parts.vectors = parts::vector(reader)?,
-            "shard_key" => read_unbuilt(reader)?,
-            _ => reader.skip()?,
-        }
-        Ok(())
-    })?;
-    reader.finish()?;
-    let ids = ids.ok_or_else(|| Flaw::missing("ids"))?;
-    if ids.len() > limits::RESULTS_MAX {
-        let most = limits::RESULTS_MAX;
-        return Err(Flaw::invalid(format!("{} points, at most {most} in one request", ids.len()))
-            .in_field("ids")
-            .into());
-    }
-    Ok(Retrieve { ids, parts })
-}
-
-/// A page of points in the order of their ids.
-#[derive(Debug, PartialEq)]
-pub struct Scroll {
-    pub from: Option<PointId>,
-    pub limit: usize,
-    pub filter: Filter,
-    pub parts: Parts,
-}
-
-/// Decodes the body of `POST points/scroll`.
-pub fn scroll(body: &[u8], room: &mut Room) -> Result<Scroll> {
-    let mut reader = Reader::new(body)?;
-    let parts = Parts { payload: PayloadParts::All, ..Parts::default() };
-    let mut scroll = Scroll { from: None, limit: 10, filter: Filter::default(), parts };
-    reader.object(|reader, key| {
-        match key {
-            "offset" if reader.null()? => scroll.from = None,
-            "offset" => scroll.from = Some(id::read(reader)?),
-            "limit" => scroll.limit = limit(reader, 10)?,
-            "with_payload" => scroll.parts.payload = parts::payload(reader, room, PayloadParts::All)?,
-            "with_vector" | "with_vectors" => scroll.parts.vectors = parts::vector(reader)?,
-            "filter" => scroll.filter = filter::read(reader, room)?,
-            "order_by" | "shard_key" => read_unbuilt(reader)?,
-            _ => reader.skip()?,
-        }
-        Ok(())
-    })?;
-    reader.finish()?;
-    Ok(scroll)
-}
-
-/// Decodes the body of `POST points/count`: which points. Every count is exact.
-pub fn count(body: &[u8], room: &mut Room) -> Result<Filter> {
-    let mut reader = Reader::new(body)?;
-    let mut filter = Filter::default();
-    reader.object(|reader, key| counted(reader, key, room, &mut filter))?;
-    reader.finish()?;
-    Ok(filter)
-}
-
-/// Reads a field that says which points are counted.
-fn counted(reader: &mut Reader<'_>, key: &str, room: &mut Room, filter: &mut Filter) -> Decoded<()> {
-    match key {
-        "exact" => _ = reader.value::<Option<bool>>()?,
-        "filter" => *filter = filter::read(reader, room)?,
-        "shard_key" => read_unbuilt(reader)?,
-        _ => reader.skip()?,
-    }
-    Ok(())
-}
-
-/// The body of `POST facet`. Every count is exact.
-#[derive(Debug, PartialEq)]
-pub struct Facet {
-    pub path: Path,
-    pub limit: usize,
-    pub filter: Filter,
-}
-
-/// Decodes the body of `POST facet`.
-pub fn facet(body: &[u8], room: &mut Room) -> Result<Facet> {
-    let mut reader = Reader::new(body)?;
-    let (mut path, mut limit, mut filter) = (None, 10, Filter::default());
-    reader.object(|reader, key| {
-        match key {
-            "key" => path = Some(read_path(reader, room)?),
-            "limit" => limit = self::limit(reader, 10)?,
-            _ => counted(reader, key, room, &mut filter)?,
-        }
-        Ok(())
-    })?;
-    reader.finish()?;
-    let path = path.ok_or_else(|| Flaw::missing("key"))?;
-    Ok(Facet { path, limit, filter })
-}
-
-/// Reads a `limit`: at least 1, at most what one request may ask for; `null` is `missing`.
-pub fn limit(reader: &mut Reader<'_>, missing: usize) -> Decoded<usize> {
-    match reader.value::<Option<usize>>()? {
-        None => Ok(missing),
-        Some(0) => Err(Flaw::invalid("value 0 invalid, must be 1 or larger")),
-        Some(limit) => in_reach(limit),
-    }
-}
-
-/// A number of results that one request may reach.
-pub fn in_reach(results: usize) -> Decoded<usize> {
-    if results > limits::RESULTS_MAX {
-        let most = limits::RESULTS_MAX;
-        return Err(Flaw::invalid(format!("value {results} invalid, one request reaches at most {most} results")));
-    }
-    Ok(results)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use ramekin_base::PointId;
+    use ramekin_fields::Filter;
 
     fn refusal<T: std::fmt::Debug>(result: Result<T>) -> (Kind, String) {
         let error = result.unwrap_err();
@@ -329,24 +203,5 @@ mod tests {
         assert!(kind == Kind::Malformed && text.contains("key: Invalid json path"), "{text}");
         let (kind, text) = refusal(delete_vectors(br#"{"points":[1],"vector":[]}"#, &mut room));
         assert!(kind == Kind::Invalid && text.contains("vector"), "{text}");
-        let (kind, text) = refusal(scroll(br#"{"limit":0}"#, &mut room));
-        assert!(kind == Kind::Invalid && text.contains("limit: value 0 invalid"), "{text}");
-        let (kind, text) = refusal(scroll(br#"{"limit":"x"}"#, &mut room));
-        assert!(kind == Kind::Malformed && text.contains("limit: invalid type: string"), "{text}");
-        let (kind, text) = refusal(scroll(br#"{"order_by":"a"}"#, &mut room));
-        assert!(kind == Kind::Unsupported && text.contains("order_by"), "{text}");
-    }
-
-    #[test]
-    fn a_scroll_has_qdrants_defaults() {
-        let mut room = Room::endless();
-        let parts = Parts { payload: PayloadParts::All, ..Parts::default() };
-        let expected = Scroll { from: None, limit: 10, filter: Filter::default(), parts };
-        assert_eq!(scroll(b"{}", &mut room).unwrap(), expected);
-        let body = br#"{"offset":5,"limit":3,"with_payload":false,"with_vector":["a"],"filter":{}}"#;
-        let asked = scroll(body, &mut room).unwrap();
-        let parts =
-            Parts { payload: PayloadParts::None, vectors: ramekin_vectors::VectorParts::Names(vec!["a".into()]) };
-        assert_eq!(asked, Scroll { from: Some(PointId::Num(5)), limit: 3, filter: Filter::default(), parts });
     }
 }

@@ -125,7 +125,7 @@ fn write_metrics(door: &Shared, text: &mut Text) -> Result<()> {
     metric(text, ("collections_total", "gauge", "number of collections"), one(names.len().to_string()))?;
     // A collection may go while this is written.
     let points = names.iter().filter_map(|name| {
-        Some((label("id", name), door.host.store.count(name, &Filter::default()).ok()?.to_string()))
+        Some((label("id", name), door.host.store.count(name, &Filter::default(), true).ok()?.to_string()))
     });
     metric(text, ("collection_points", "gauge", "points of a collection"), points)?;
 

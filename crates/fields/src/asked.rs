@@ -201,7 +201,7 @@ fn uuids(wanted: &Match) -> Option<Asked> {
 
 impl Asked {
     /// Whether a point with these keys, in their order, passes; what is asked of the field itself no key tells.
-    pub(crate) fn passes(&self, found: &[Box<[u8]>]) -> bool {
+    pub fn passes(&self, found: &[Box<[u8]>]) -> bool {
         match self {
             Self::Keys(ranges) => found.iter().any(|key| {
                 let before = ranges.partition_point(|range| range.to.as_ref().is_some_and(|to| **to <= **key));

@@ -76,6 +76,12 @@ impl Bitmap {
         self.words.iter().enumerate().flat_map(|(at, word)| bits(*word).map(move |bit| (at * BLOCK + bit) as u32))
     }
 
+    /// The rows, ascending, so many at a time.
+    pub fn chunks(&self, most: usize) -> impl Iterator<Item = Vec<u32>> + '_ {
+        let mut rows = self.iter();
+        std::iter::from_fn(move || Some(rows.by_ref().take(most).collect::<Vec<_>>()).filter(|some| !some.is_empty()))
+    }
+
     /// The first row from this one on.
     pub fn next(&self, from: u32) -> Option<u32> {
         let (first, bit) = (from as usize / BLOCK, from as usize % BLOCK);

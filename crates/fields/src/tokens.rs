@@ -1,13 +1,15 @@
 //! A text as an index of words takes it apart.
 //!
 //! ```text
-//!   text ─► lower case ─► folded to ASCII ─► words ─► not too short, not too long ─► tokens
-//!           (if asked)    (if asked)         runs of letters and digits ("word"), or of what is no space ("whitespace")
-//!                                            and all their beginnings ("prefix")
+//!   text ─► words ─► lower case ─► folded to ASCII ─► no stop word ─► stem ─► not too short, not too long ─► tokens
+//!           runs of letters and digits ("word"), of what is no space ("whitespace"), with all their beginnings ("prefix"),
+//!           without accents and with each letter of scripts that know no spaces by itself ("multilingual")
 //! ```
 
 use crate::key;
+use crate::words::{Language, Stem, StopWords, folded, is_spaceless, plain};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// Bytes of a beginning at most.
 const PREFIX_MAX: usize = key::KEPT;
@@ -22,6 +24,13 @@ pub struct Tokenizer {
     pub max_len: Option<usize>,
     /// Whether phrases can be asked for.
     pub phrases: bool,
+    /// Whether accents and the like are taken off.
+    #[serde(default)]
+    pub folding: bool,
+    #[serde(default)]
+    pub stop_words: StopWords,
+    #[serde(default)]
+    pub stem: Option<Stem>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,11 +40,23 @@ pub enum Kind {
     Whitespace,
     /// Words, and all their beginnings.
     Prefix,
+    /// Words of any script.
+    Multilingual,
 }
 
 impl Default for Tokenizer {
     fn default() -> Self {
-        Self { kind: Kind::Word, lowercase: true, min_len: None, max_len: None, phrases: false }
+        let (folding, stop_words, stem) = (false, StopWords::default(), None);
+        Self {
+            kind: Kind::Word,
+            lowercase: true,
+            min_len: None,
+            max_len: None,
+            phrases: false,
+            folding,
+            stop_words,
+            stem,
+        }
     }
 }
 
@@ -74,20 +95,51 @@ impl Tokenizer {
         self.min_len.is_none_or(|least| len >= least) && self.max_len.is_none_or(|most| len <= most)
     }
 
+    /// Shows the words that count, each as it is compared.
     fn words(&self, text: &str, each: &mut dyn FnMut(&str)) {
         let mut one = |word: &str| {
+            let mut word = Cow::Borrowed(word);
             if self.lowercase {
-                each(&word.to_lowercase());
-            } else {
-                each(word);
+                word = word.to_lowercase().into();
+            }
+            if self.folding {
+                word = folded(&word).into();
+            }
+            if self.stop_words.holds(&word) {
+                return;
+            }
+            match self.stem {
+                Some(stem) => each(&stem.of(&word)),
+                None => each(&word),
             }
         };
+        let is_apart = |letter: char| !letter.is_alphanumeric();
         match self.kind {
             Kind::Whitespace => text.split_whitespace().for_each(&mut one),
-            Kind::Word | Kind::Prefix => {
-                text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty()).for_each(&mut one);
+            Kind::Word | Kind::Prefix => text.split(is_apart).filter(|word| !word.is_empty()).for_each(&mut one),
+            Kind::Multilingual => {
+                for run in plain(text).split(is_apart).filter(|run| !run.is_empty()) {
+                    let mut left = run;
+                    while let Some(first) = left.chars().next() {
+                        let end = match is_spaceless(first) {
+                            true => first.len_utf8(),
+                            false => left.find(is_spaceless).unwrap_or(left.len()),
+                        };
+                        let (word, rest) = left.split_at(end);
+                        one(word);
+                        left = rest;
+                    }
+                }
             }
         }
+    }
+}
+
+impl Tokenizer {
+    /// The same without the words of these languages, and without these words.
+    pub fn without(mut self, languages: Vec<Language>, words: Vec<String>) -> Self {
+        self.stop_words = StopWords::new(languages, words, self.lowercase);
+        self
     }
 }
 
@@ -111,8 +163,30 @@ mod tests {
         assert_eq!(stored(&short, "The four föxe lengths"), ["four", "föxe"]);
         let prefix = Tokenizer { kind: Kind::Prefix, min_len: Some(2), max_len: Some(3), ..word };
         assert_eq!(stored(&prefix, "Föxes a"), ["fö", "föx"]);
+        let multilingual = Tokenizer { kind: Kind::Multilingual, ..Tokenizer::default() };
+        assert_eq!(stored(&multilingual, "Über 東京no-1"), ["uber", "東", "京", "no", "1"]);
         let mut asked = Vec::new();
         prefix.asked("Föxes", &mut |token| asked.push(token.to_owned()));
         assert_eq!(asked, ["föx"]);
+    }
+
+    #[test]
+    fn words_that_do_not_count() {
+        let english = Tokenizer::default().without(vec![Language::English], vec!["Fox".into()]);
+        assert_eq!(stored(&english, "The quick fox is not THERE"), ["quick"]);
+        let exact = Tokenizer { lowercase: false, ..Tokenizer::default() };
+        let exact = exact.without(vec![Language::English], vec!["Fox".into()]);
+        assert_eq!(stored(&exact, "The the fox Fox"), ["The", "fox"]);
+    }
+
+    #[test]
+    fn a_word_is_folded_then_checked_then_stemmed_then_measured() {
+        let stem = Some(Stem::English);
+        let stems = Tokenizer { stem, min_len: Some(4), ..Tokenizer::default() };
+        assert_eq!(stored(&stems, "running foxes"), Vec::<String>::new());
+        let stems = Tokenizer { stem, ..Tokenizer::default() }.without(Vec::new(), vec!["run".into()]);
+        assert_eq!(stored(&stems, "run running"), ["run"]);
+        let folding = Tokenizer { folding: true, ..Tokenizer::default() }.without(Vec::new(), vec!["uber".into()]);
+        assert_eq!(stored(&folding, "Über façade straße Łódź Ærø 東京"), ["facade", "strasse", "lodz", "aero", "東京"]);
     }
 }

@@ -8,7 +8,7 @@
 //! here knows JSON, but for a payload: it is kept as the JSON text of an object, checked at the door.
 
 use ramekin_base::PointId;
-use ramekin_fields::{Filter, Path, Schema};
+use ramekin_fields::{Filter, OrderValue, Path, Schema};
 use ramekin_memory::{Account, Reservation};
 use ramekin_vecmath::{Datatype, Metric, normalise};
 use serde::{Deserialize, Serialize};
@@ -387,6 +387,13 @@ pub struct Record {
     pub payload: Option<String>,
     /// `None` if not asked for.
     pub vectors: Option<NamedVectors>,
+}
+
+/// A point in the order of a field, with the value that it stands at.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Ordered {
+    pub record: Record,
+    pub value: OrderValue,
 }
 
 /// A point with its score, as the metric's users expect it (a distance for Euclid and Manhattan).

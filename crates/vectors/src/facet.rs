@@ -86,25 +86,12 @@ impl Asked<'_> {
             let mut rows = matching.passing(at)?.sure(&matching, at)?;
             let dead = segment.dead.words();
             rows.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
-            let fields = segment.fields.read().clone();
-            let own = fields.iter().find(|field| field.path == *self.path && field.schema == *self.schema);
-            let unknown = match own {
-                Some(own) => field_index::stale(segment, std::slice::from_ref(own), account)?,
-                None => Some(Bitmap::all(rows.rows(), account)?),
-            };
-            if let Some(mut unknown) = unknown {
-                unknown.and(&rows);
-                rows.and_not(&unknown);
-                let mut next = unknown.next(0);
-                while let Some(first) = next {
-                    let some: Vec<u32> =
-                        std::iter::successors(Some(first), |row| unknown.next(row + 1)).take(TEXTS).collect();
-                    let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Sealed(at, *row))).collect();
-                    self.add(view, &points, &mut sealed.counts)?;
-                    next = some.last().and_then(|last| unknown.next(last + 1));
-                }
+            let (own, unknown) = field_index::known(segment, (self.path, self.schema), &mut rows, account)?;
+            for some in unknown.iter().flat_map(|unknown| unknown.chunks(TEXTS)) {
+                let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Sealed(at, *row))).collect();
+                self.add(view, &points, &mut sealed.counts)?;
             }
-            sealed.parts.extend(own.map(|own| (at, own.clone(), rows)));
+            sealed.parts.extend(own.map(|own| (at, own, rows)));
         }
         Ok(sealed)
     }

@@ -114,6 +114,26 @@ pub(crate) fn stale(segment: &Segment, fields: &[Arc<FieldIndex>], account: &Acc
     Ok((stale.next(0).is_some()).then_some(stale))
 }
 
+/// The index of a field over a segment, if there is one. Of some rows those that it knows are left; the others come back.
+pub(crate) fn known(
+    segment: &Segment,
+    (path, schema): (&Path, &Schema),
+    rows: &mut Bitmap,
+    account: &Account,
+) -> Result<(Option<Arc<FieldIndex>>, Option<Bitmap>)> {
+    let fields = segment.fields.read().clone();
+    let own = fields.iter().find(|field| field.path == *path && *field.schema == *schema).cloned();
+    let mut unknown = match &own {
+        Some(own) => stale(segment, std::slice::from_ref(own), account)?,
+        None => Some(Bitmap::all(rows.rows(), account)?),
+    };
+    if let Some(unknown) = &mut unknown {
+        unknown.and(rows);
+        rows.and_not(unknown);
+    }
+    Ok((own, unknown))
+}
+
 /// Rows of a segment that are stale to what was built with this run, or a few more.
 fn stale_rows(segment: &Segment, run: Option<&str>) -> u64 {
     let runs = segment.changes.runs();

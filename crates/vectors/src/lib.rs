@@ -28,6 +28,7 @@ mod manifest;
 mod matching;
 mod merge;
 mod op;
+mod ordered;
 mod ordinals;
 mod overlay;
 mod passing;

@@ -30,6 +30,13 @@ impl Passing {
         !self.is_exact || self.stale.as_ref().is_some_and(|stale| stale.get(row))
     }
 
+    /// Whether each of a few of its rows passes.
+    pub(crate) fn of(&self, matching: &Matching<'_>, segment: usize, rows: &[u32]) -> Result<Vec<bool>> {
+        let unsure: Vec<u32> = rows.iter().copied().filter(|row| self.is_unsure(*row)).collect();
+        let mut asked = if unsure.is_empty() { Vec::new() } else { matching.rows(segment, &unsure)? }.into_iter();
+        Ok(rows.iter().map(|row| !self.is_unsure(*row) || asked.next().unwrap_or(false)).collect())
+    }
+
     /// The rows that pass, once those that may were asked; dead ones may be among them.
     pub(crate) fn sure(mut self, matching: &Matching<'_>, segment: usize) -> Result<Bitmap> {
         let mut next = self.rows.next(0).filter(|_| !self.is_sure());

@@ -347,7 +347,7 @@ fn next_rows(segment: &Segment, passing: Option<&Passing>, from: &mut u32, most:
 }
 
 /// The points of some rows of a segment.
-fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Vec<u32>) -> Result<Vec<(PointId, Place)>> {
+pub(crate) fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Vec<u32>) -> Result<Vec<(PointId, Place)>> {
     let segment = &view.segments[at];
     let ids = segment.ids(&shared.pages, &rows)?;
     Ok(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))).collect())
@@ -404,9 +404,13 @@ pub(crate) fn word(shared: &Shared, view: &View, place: Place, path: &Path, key:
 /// Rows that are counted at a time.
 const COUNTED: u32 = 512;
 
-/// How many points pass a filter.
-pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter) -> Result<u64> {
-    let _memory = shared.accounts.queries.try_reserve(u64::from(COUNTED) * ENTRY_BYTES)?;
+/// Rows that an estimate asks of each segment at most, where its indexes leave it unsure.
+const SAMPLED: u64 = 1024;
+
+/// How many points pass a filter. An estimate of a segment is its indexes' answer, where they have one; else what a sample
+/// of the rows that may pass says.
+pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, exact: bool) -> Result<u64> {
+    let _memory = shared.accounts.queries.try_reserve(SAMPLED * (ENTRY_BYTES + 4))?;
     let (filter, _resolved) = collection.config.load().resolve(filter, &shared.accounts.queries)?;
     let filter = &*filter;
     let sealed = |view: &View| {
@@ -416,6 +420,16 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter) -
             let passing = matching.passing(at)?;
             if passing.is_sure() {
                 count += passing.rows.iter().filter(|row| !segment.dead.get(*row)).count() as u64;
+                continue;
+            }
+            let may_pass = passing.rows.count();
+            if !exact && may_pass > SAMPLED {
+                let rows: Vec<u32> = passing.rows.iter().step_by(may_pass.div_ceil(SAMPLED) as usize).collect();
+                let sampled = rows.len() as u64;
+                let mut page = sealed_page(shared, view, at, rows)?;
+                page.retain(|(_, place)| !matches!(place, Place::Sealed(_, row) if segment.dead.get(*row)));
+                matching.keep(&mut page)?;
+                count += page.len() as u64 * may_pass / sampled;
                 continue;
             }
             let mut row = 0;

@@ -19,12 +19,12 @@ use crate::rest::{IdleMerge, Rest};
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, QUERIES_FLOOR, Shared};
 use crate::writer::{Request, Writer};
-use crate::{check, facet, payload_write, read, residency, rest, search};
+use crate::{check, facet, ordered, payload_write, read, residency, rest, search};
 use parking_lot::{Mutex, RwLock};
-use ramekin_base::limits::payload_max;
+use ramekin_base::limits::{RESULTS_MAX, payload_max};
 use ramekin_base::{Clock, Error, PointId, Result};
 use ramekin_disk::Disk;
-use ramekin_fields::{Filter, Path as FieldPath};
+use ramekin_fields::{Filter, Order, Path as FieldPath};
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget, Reservation, YieldOrder};
 use ramekin_pages::Pages;
@@ -416,32 +416,46 @@ impl Store {
         filter: &Filter,
         parts: &Parts,
     ) -> Result<Held<Page>> {
-        if limit > ramekin_base::limits::RESULTS_MAX {
-            let most = ramekin_base::limits::RESULTS_MAX;
-            return Err(Error::invalid(format!("limit is {limit}; at most {most} points are allowed")));
-        }
+        check_limit(limit)?;
         let collection = self.find_with(name, parts)?;
         read::scroll(&self.shared, &collection, from, limit, filter, parts)
     }
 
+    /// The first points that pass a filter in the order of an indexed field, each with the value it stands at.
+    pub fn scroll_ordered(
+        &self,
+        name: &str,
+        order: &Order,
+        limit: usize,
+        filter: &Filter,
+        parts: &Parts,
+    ) -> Result<Held<Vec<Ordered>>> {
+        check_limit(limit)?;
+        ordered::scroll(&self.shared, &*self.find_with(name, parts)?, order, limit, filter, parts)
+    }
+
     /// The values of an indexed field that most of the points have that pass a filter, each with how many do.
     pub fn facet(&self, name: &str, path: &FieldPath, limit: usize, filter: &Filter) -> Result<Vec<(FacetValue, u64)>> {
-        if limit > ramekin_base::limits::RESULTS_MAX {
-            let most = ramekin_base::limits::RESULTS_MAX;
-            return Err(Error::invalid(format!("limit is {limit}; at most {most} values are allowed")));
-        }
+        check_limit(limit)?;
         facet::facet(&self.shared, &*self.shared.find(name)?, path, limit, filter)
     }
 
-    /// How many points pass a filter.
-    pub fn count(&self, name: &str, filter: &Filter) -> Result<u64> {
+    /// How many points pass a filter; where an estimate is enough, about.
+    pub fn count(&self, name: &str, filter: &Filter, exact: bool) -> Result<u64> {
         let collection = self.shared.find(name)?;
         if !filter.is_empty() {
-            return read::count(&self.shared, &collection, filter);
+            return read::count(&self.shared, &collection, filter, exact);
         }
         // Of one moment: no point is on its way from one part to another.
         let _change = collection.change.lock();
         Ok(collection.view.load().live())
+    }
+}
+
+fn check_limit(limit: usize) -> Result<()> {
+    match limit <= RESULTS_MAX {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("limit is {limit}; at most {RESULTS_MAX} are allowed"))),
     }
 }
 

@@ -122,7 +122,7 @@ fn any_change(rng: &mut Rng) -> PayloadChange {
 
 fn same(model: &Model, store: &Store) {
     let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
-    assert_eq!(store.count("c", &Filter::default()).unwrap(), model.len() as u64);
+    assert_eq!(store.count("c", &Filter::default(), true).unwrap(), model.len() as u64);
     let (mut from, mut seen) = (None, Vec::new());
     loop {
         let page = store.scroll("c", from, 200, &Filter::default(), &parts).unwrap().value;
@@ -167,7 +167,7 @@ fn selects_the_same(filter: &Filter, model: &Model, store: &Store) {
         filter.passes(&Subject { payload, point: Some(Point { id: **id, has_vector: &has_vector }) })
     };
     let expected: Vec<_> = model.iter().filter(passes).collect();
-    assert_eq!(store.count("c", filter).unwrap(), expected.len() as u64, "{filter:?}");
+    assert_eq!(store.count("c", filter, true).unwrap(), expected.len() as u64, "{filter:?}");
     let ids: Vec<PointId> = expected.iter().map(|(id, _)| **id).collect();
     let (mut from, mut seen) = (None, Vec::new());
     loop {

@@ -146,7 +146,7 @@ fn memory_is_lent_at_rest_and_back_before_a_write() {
     }
     drop(rest);
     world.pass(10_000);
-    assert_eq!(world.store.count("c", &Filter::default()).unwrap(), 60_000);
+    assert_eq!(world.store.count("c", &Filter::default(), true).unwrap(), 60_000);
     assert_eq!(world.found(&mut rng).len(), 10);
 }
 
@@ -163,7 +163,7 @@ fn what_is_lent_is_not_for_a_crowd() {
     world.write(&mut rng, 500..1000).unwrap();
     world.write(&mut rng, 0..10).unwrap();
     drop(held);
-    assert_eq!(world.store.count("c", &Filter::default()).unwrap(), 1000);
+    assert_eq!(world.store.count("c", &Filter::default(), true).unwrap(), 1000);
 }
 
 #[test]

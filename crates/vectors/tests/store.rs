@@ -72,7 +72,7 @@ fn everything() -> Parts {
 }
 
 fn same(model: &Model, store: &Store) {
-    assert_eq!(store.count("c", &Filter::default()).unwrap(), model.len() as u64);
+    assert_eq!(store.count("c", &Filter::default(), true).unwrap(), model.len() as u64);
     let (mut from, mut seen) = (None, Vec::new());
     loop {
         let page = store.scroll("c", from, 333, &Filter::default(), &everything()).unwrap().value;

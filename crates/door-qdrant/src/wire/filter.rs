@@ -291,7 +291,8 @@ fn range(reader: &mut Reader<'_>) -> Decoded<Test> {
     }
 }
 
-fn time(reader: &mut Reader<'_>) -> Decoded<i64> {
+/// Reads a time: microseconds since 1970.
+pub fn time(reader: &mut Reader<'_>) -> Decoded<i64> {
     let text = reader.string()?;
     micros(&text).ok_or_else(|| {
         let text: String = text.chars().take(80).collect();

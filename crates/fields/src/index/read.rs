@@ -163,6 +163,24 @@ impl Index {
         if from <= to && to <= self.meta.values { Ok(from..to) } else { Err(broken()) }
     }
 
+    /// The code that has its rows at this place and around, and where they stand.
+    pub fn code_at(&self, pages: &Pages, place: u32) -> Result<(u32, Range<u32>)> {
+        if self.starts.is_none() {
+            return Ok((place, place..place + 1));
+        }
+        let (mut low, mut high) = (0, self.meta.distinct);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let places = self.places(pages, &(middle..middle + 1))?;
+            match places.end <= place {
+                true => low = middle + 1,
+                false if places.start <= place => return Ok((middle, places)),
+                false => high = middle,
+            }
+        }
+        Err(broken())
+    }
+
     /// How many values some codes have together: as many rows at most.
     pub fn values(&self, pages: &Pages, codes: &[Range<u32>]) -> Result<u64> {
         codes.iter().try_fold(0, |sum, codes| Ok(sum + self.places(pages, codes)?.len() as u64))

@@ -1,0 +1,251 @@
+//! What is done with single words: languages and their stop words, stems, letters without accents.
+
+use rust_stemmers::{Algorithm, Stemmer};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+use std::sync::OnceLock;
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+/// A language whose stop words are known; the lists are those of NLTK, or of the ISO collection where that has none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    Arabic,
+    Azerbaijani,
+    Basque,
+    Bengali,
+    Catalan,
+    Chinese,
+    Danish,
+    Dutch,
+    English,
+    Finnish,
+    French,
+    German,
+    Greek,
+    Hebrew,
+    Hinglish,
+    Hungarian,
+    Indonesian,
+    Italian,
+    Japanese,
+    Kazakh,
+    Nepali,
+    Norwegian,
+    Portuguese,
+    Romanian,
+    Russian,
+    Slovene,
+    Spanish,
+    Swedish,
+    Tajik,
+    Turkish,
+}
+
+/// Each language with its name and the code of its list.
+const LANGUAGES: [(Language, &str, &str); 30] = [
+    (Language::Arabic, "arabic", "ar"),
+    (Language::Azerbaijani, "azerbaijani", "az"),
+    (Language::Basque, "basque", "eu"),
+    (Language::Bengali, "bengali", "bn"),
+    (Language::Catalan, "catalan", "ca"),
+    (Language::Chinese, "chinese", "zh"),
+    (Language::Danish, "danish", "da"),
+    (Language::Dutch, "dutch", "nl"),
+    (Language::English, "english", "en"),
+    (Language::Finnish, "finnish", "fi"),
+    (Language::French, "french", "fr"),
+    (Language::German, "german", "de"),
+    (Language::Greek, "greek", "el"),
+    (Language::Hebrew, "hebrew", "he"),
+    (Language::Hinglish, "hinglish", "hinglish"),
+    (Language::Hungarian, "hungarian", "hu"),
+    (Language::Indonesian, "indonesian", "id"),
+    (Language::Italian, "italian", "it"),
+    (Language::Japanese, "japanese", "ja"),
+    (Language::Kazakh, "kazakh", "kk"),
+    (Language::Nepali, "nepali", "ne"),
+    (Language::Norwegian, "norwegian", "no"),
+    (Language::Portuguese, "portuguese", "pt"),
+    (Language::Romanian, "romanian", "ro"),
+    (Language::Russian, "russian", "ru"),
+    (Language::Slovene, "slovene", "sl"),
+    (Language::Spanish, "spanish", "es"),
+    (Language::Swedish, "swedish", "sv"),
+    (Language::Tajik, "tajik", "tg"),
+    (Language::Turkish, "turkish", "tr"),
+];
+
+impl Language {
+    pub const COUNT: usize = LANGUAGES.len();
+    /// As clients name them.
+    pub const NAMES: [&'static str; Self::COUNT] = {
+        let mut names = [""; Self::COUNT];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = LANGUAGES[at].1;
+            at += 1;
+        }
+        names
+    };
+
+    pub fn named(name: &str) -> Option<Self> {
+        LANGUAGES.iter().find(|(_, own, _)| *own == name).map(|(language, ..)| *language)
+    }
+
+    /// Ascending.
+    fn stop_words(self) -> &'static [&'static str] {
+        static LISTS: [OnceLock<Box<[&'static str]>>; LANGUAGES.len()] = [const { OnceLock::new() }; LANGUAGES.len()];
+        LISTS[self as usize].get_or_init(|| {
+            let mut words = stop_words::lookup(LANGUAGES[self as usize].2).unwrap_or_default().to_vec();
+            words.sort_unstable();
+            words.into()
+        })
+    }
+}
+
+/// Words that do not count.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopWords {
+    languages: Vec<Language>,
+    /// Ascending.
+    words: Vec<Box<str>>,
+}
+
+impl StopWords {
+    pub(crate) fn new(mut languages: Vec<Language>, words: Vec<String>, lowercase: bool) -> Self {
+        languages.sort_unstable();
+        languages.dedup();
+        let kept = |word: String| if lowercase { word.to_lowercase().into() } else { word.into() };
+        let mut words: Vec<Box<str>> = words.into_iter().map(kept).collect();
+        words.sort_unstable();
+        words.dedup();
+        Self { languages, words }
+    }
+
+    pub(crate) fn holds(&self, word: &str) -> bool {
+        self.words.binary_search_by(|own| (**own).cmp(word)).is_ok()
+            || self.languages.iter().any(|language| language.stop_words().binary_search(&word).is_ok())
+    }
+}
+
+/// A language whose words have stems: the algorithms of Snowball (M. F. Porter, 2001).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stem {
+    Arabic,
+    Danish,
+    Dutch,
+    English,
+    Finnish,
+    French,
+    German,
+    Greek,
+    Hungarian,
+    Italian,
+    Norwegian,
+    Portuguese,
+    Romanian,
+    Russian,
+    Spanish,
+    Swedish,
+    Tamil,
+    Turkish,
+}
+
+/// Each of them with its name and its algorithm.
+const STEMS: [(Stem, &str, Algorithm); 18] = [
+    (Stem::Arabic, "arabic", Algorithm::Arabic),
+    (Stem::Danish, "danish", Algorithm::Danish),
+    (Stem::Dutch, "dutch", Algorithm::Dutch),
+    (Stem::English, "english", Algorithm::English),
+    (Stem::Finnish, "finnish", Algorithm::Finnish),
+    (Stem::French, "french", Algorithm::French),
+    (Stem::German, "german", Algorithm::German),
+    (Stem::Greek, "greek", Algorithm::Greek),
+    (Stem::Hungarian, "hungarian", Algorithm::Hungarian),
+    (Stem::Italian, "italian", Algorithm::Italian),
+    (Stem::Norwegian, "norwegian", Algorithm::Norwegian),
+    (Stem::Portuguese, "portuguese", Algorithm::Portuguese),
+    (Stem::Romanian, "romanian", Algorithm::Romanian),
+    (Stem::Russian, "russian", Algorithm::Russian),
+    (Stem::Spanish, "spanish", Algorithm::Spanish),
+    (Stem::Swedish, "swedish", Algorithm::Swedish),
+    (Stem::Tamil, "tamil", Algorithm::Tamil),
+    (Stem::Turkish, "turkish", Algorithm::Turkish),
+];
+
+impl Stem {
+    pub fn named(name: &str) -> Option<Self> {
+        STEMS.iter().find(|(_, own, _)| *own == name).map(|(stem, ..)| *stem)
+    }
+
+    pub(crate) fn of(self, word: &str) -> Cow<'_, str> {
+        Stemmer::create(STEMS[self as usize].2).stem(word)
+    }
+}
+
+/// A word with Latin letters as ASCII writes them; others stay.
+pub(crate) fn folded(word: &str) -> String {
+    let mut folded = String::with_capacity(word.len());
+    for letter in word.nfc() {
+        match deunicode::deunicode_char(letter).filter(|_| is_latin(letter)) {
+            Some(ascii) => folded.push_str(ascii),
+            None => folded.push(letter),
+        }
+    }
+    folded
+}
+
+fn is_latin(letter: char) -> bool {
+    matches!(letter, '\u{aa}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{2c60}'..='\u{2c7f}' | '\u{a720}'..='\u{a7ff}' | '\u{fb00}'..='\u{fb06}' | '\u{ff10}'..='\u{ff5a}')
+}
+
+/// A text in small letters without accents, whatever their script, and with one form of letters that have several.
+pub(crate) fn plain(text: &str) -> String {
+    text.nfkd().filter(|letter| !is_combining_mark(*letter)).flat_map(char::to_lowercase).nfc().collect()
+}
+
+/// Whether a letter is of a script that puts no spaces between words.
+pub(crate) fn is_spaceless(letter: char) -> bool {
+    matches!(letter,
+        // Thai, Lao, Myanmar, Khmer.
+        '\u{e00}'..='\u{eff}' | '\u{1000}'..='\u{109f}' | '\u{1780}'..='\u{17ff}'
+        // Hiragana and Katakana, then the Chinese characters.
+        | '\u{3040}'..='\u{30ff}' | '\u{31f0}'..='\u{31ff}' | '\u{3005}' | '\u{3400}'..='\u{4dbf}' | '\u{4e00}'..='\u{9fff}'
+        | '\u{f900}'..='\u{faff}' | '\u{20000}'..='\u{3ffff}')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_stand_in_the_order_of_their_kinds() {
+        for (at, (language, name, _)) in LANGUAGES.into_iter().enumerate() {
+            assert_eq!(language as usize, at);
+            assert_eq!(serde_json::to_value(language).unwrap(), name);
+            assert!(language.stop_words().len() > 10, "{name}");
+        }
+        for (at, (stem, name, _)) in STEMS.into_iter().enumerate() {
+            assert_eq!(stem as usize, at);
+            assert_eq!(serde_json::to_value(stem).unwrap(), name);
+        }
+    }
+
+    #[test]
+    fn stems_of_some_languages() {
+        assert_eq!(Stem::English.of("running"), "run");
+        assert_eq!(Stem::German.of("häuser"), "haus");
+        assert_eq!(Stem::named("klingon"), None);
+    }
+
+    #[test]
+    fn plain_letters() {
+        assert_eq!(plain("Über naïve ＡＢＣ Ω"), "uber naive abc ω");
+        // Syllables of Hangul stay whole.
+        assert_eq!(plain("한국"), "한국");
+        assert_eq!(folded("Œuvre ﬁn ДА"), "OEuvre fin ДА");
+    }
+}
