@@ -26,27 +26,32 @@ EFS = (32, 48, 64, 96, 128, 192, 256)
 
 
 class Edge:
-    def __init__(self, folder: Path, data: dataset.Dataset):
+    """A shard with the vectors of a data set, and with payloads and indexes of their fields where they are given."""
+
+    def __init__(self, folder: Path, data: dataset.Dataset, payload=lambda row: None, kinds: dict[str, str] | None = None):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         vectors = edge.EdgeVectorParams(size=data.dim, distance=edge.Distance.Cosine)
         self.shard = edge.EdgeShard.create(str(folder), edge.EdgeConfig(vectors=vectors))
+        for field, kind in (kinds or {}).items():
+            self.shard.update(edge.UpdateOperation.create_field_index(field, getattr(edge.PayloadSchemaType, kind.capitalize())))
         start = time.monotonic()
         for at in range(0, len(data.base), 1_000):
-            points = [edge.Point(at + i, v.tolist(), None) for i, v in enumerate(data.base[at : at + 1_000])]
+            points = [edge.Point(at + i, v.tolist(), payload(at + i)) for i, v in enumerate(data.base[at : at + 1_000])]
             self.shard.update(edge.UpdateOperation.upsert_points(points))
         self.uploaded_s = time.monotonic() - start
         self.shard.optimize()
         self.ready_s = time.monotonic() - start
         self.queries = [q.tolist() for q in data.query]
 
-    def request(self, query: list[float], ef: int):
+    def request(self, query: list[float], ef: int, limit: int = 10, filter=None):
+        params = edge.SearchParams(hnsw_ef=ef)
         return edge.QueryRequest(
-            query=edge.Query.Nearest(query), limit=10, params=edge.SearchParams(hnsw_ef=ef), with_payload=False, with_vector=False
+            query=edge.Query.Nearest(query), limit=limit, filter=filter, params=params, with_payload=False, with_vector=False
         )
 
-    def search(self, ef: int) -> tuple[list[list[int]], float]:
-        requests = [self.request(q, ef) for q in self.queries]
+    def search(self, ef: int, limit: int = 10, filter=None) -> tuple[list[list[int]], float]:
+        requests = [self.request(q, ef, limit, filter) for q in self.queries]
         start = time.perf_counter()
         found = [[p.id for p in self.shard.query(r)] for r in requests]
         return found, len(requests) / (time.perf_counter() - start)

@@ -1,13 +1,16 @@
-"""Filters beside qdrant-edge-py: the same payloads and filters, drawn by chance, must select the same points.
+"""Filters beside qdrant-edge-py, and beside qdrant-client's local mode: the same payloads and filters, drawn by chance, must
+select the same points.
 
     payloads --> ramekin serve, over REST   in segments, in overlays, and in the newest part
-             --> qdrant-edge-py             one shard in process
+             --> qdrant-edge-py             one shard in process; another collection beside local mode
     first without an index, then with indexes of all kinds on most fields, drawn anew a few times
     each filter: scroll and count here, scroll there; now and then a search of all by the same filter
 
 Half of the points get other payloads afterwards, some are deleted. Not drawn, since the peer's Python cannot say it or
 is at odds with itself: a match of a boolean (it is read as a number), places at the poles; two bounds of one side, and over
-indexes is_empty and is_null inside nested (what holds depends on how it plans the query).
+indexes is_empty and is_null inside nested (what holds depends on how it plans the query). Local mode takes what is no
+object for an object under nested; that is not drawn for it. Of `is_empty` and `is_null` beside a key it asks all values, and
+the others any: these differences are counted, and named.
 """
 
 import argparse
@@ -22,6 +25,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import qdrant_edge as edge
+from qdrant_client import QdrantClient, models
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -37,12 +41,12 @@ BATCH = 250
 
 
 class Here:
-    def __init__(self, server: Server):
-        self.rest = Connection(server.port, timeout=600)
-        self.rest.must("PUT", f"/collections/{NAME}", {"vectors": {"size": DIM, "distance": "Dot"}})
+    def __init__(self, server: Server, name: str = NAME):
+        self.rest, self.name = Connection(server.port, timeout=600), name
+        self.rest.must("PUT", f"/collections/{name}", {"vectors": {"size": DIM, "distance": "Dot"}})
 
     def path(self, rest: str) -> str:
-        return f"/collections/{NAME}/points{rest}"
+        return f"/collections/{self.name}/points{rest}"
 
     def upsert(self, points: list[dict]) -> None:
         self.rest.must("PUT", self.path("?wait=true"), {"points": points})
@@ -59,9 +63,9 @@ class Here:
 
     def index(self, path: str, schema: dict | None) -> None:
         if schema is None:
-            self.rest.must("DELETE", f"/collections/{NAME}/index/{quote(path, safe='')}?wait=true")
+            self.rest.must("DELETE", f"/collections/{self.name}/index/{quote(path, safe='')}?wait=true")
         else:
-            self.rest.must("PUT", f"/collections/{NAME}/index?wait=true", {"field_name": path, "field_schema": schema})
+            self.rest.must("PUT", f"/collections/{self.name}/index?wait=true", {"field_name": path, "field_schema": schema})
 
     def count(self, asked: dict) -> int:
         return self.rest.must("POST", self.path("/count"), {"filter": asked})["count"]
@@ -101,16 +105,37 @@ class There:
         return [i if isinstance(i, int) else uuid.UUID(i) for i in ids]
 
 
-def fill(rnd: random.Random, count: int, sides: list) -> list:
+class Local:
+    """qdrant-client's local mode."""
+
+    def __init__(self):
+        self.client = QdrantClient(":memory:")
+        self.client.create_collection(NAME, vectors_config=models.VectorParams(size=1, distance=models.Distance.DOT))
+
+    def upsert(self, points: list[dict]) -> None:
+        self.client.upsert(NAME, [models.PointStruct(id=p["id"], vector=[1.0], payload=p["payload"]) for p in points])
+
+    def overwrite(self, ids: list, payload: dict) -> None:
+        self.client.overwrite_payload(NAME, payload, points=ids)
+
+    def delete(self, ids: list) -> None:
+        self.client.delete(NAME, ids)
+
+    def select(self, asked: dict, most: int) -> set:
+        wanted = models.Filter.model_validate(asked)
+        return {point.id for point in self.client.scroll(NAME, scroll_filter=wanted, limit=most, with_payload=False)[0]}
+
+
+def fill(rnd: random.Random, count: int, sides: list, mixed: bool = True) -> list:
     """The same points, changes and deletes on both sides; returns the ids that are left."""
     ids = [number if rnd.random() < 0.7 else str(uuid.UUID(int=number)) for number in range(1, count + 1)]
     for at in range(0, count, BATCH):
         vector = [rnd.uniform(-1, 1) for _ in range(DIM)]
-        batch = [{"id": i, "vector": vector, "payload": filters.payload(rnd)} for i in ids[at : at + BATCH]]
+        batch = [{"id": i, "vector": vector, "payload": filters.payload(rnd, mixed)} for i in ids[at : at + BATCH]]
         for side in sides:
             side.upsert(batch)
     for _ in range(count // 40):
-        some, payload = rnd.sample(ids, 20), filters.payload(rnd)
+        some, payload = rnd.sample(ids, 20), filters.payload(rnd, mixed)
         for side in sides:
             side.overwrite(some, payload)
     gone = set(rnd.sample(ids, count // 20))
@@ -145,6 +170,27 @@ def compare(rnd: random.Random, here: Here, there: There, ids: list, cases: int,
             outcome.wrong += 1
             print(f"differs: {json.dumps(asked)}\n  {json.dumps(indexes)}\n  only here {sorted(ours - theirs, key=str)[:5]}, only there {sorted(theirs - ours, key=str)[:5]}", file=sys.stderr)
     return outcome
+
+
+def is_at_odds(asked: dict) -> bool:
+    """Whether local mode sees something in a filter otherwise than the others do."""
+    return any("key" in one and ("is_empty" in one or "is_null" in one) for one in filters.conditions(asked))
+
+
+def beside_local(rnd: random.Random, server: Server, cases: int, points: int, report: Report) -> None:
+    here, local = Here(server, "local"), Local()
+    ids = fill(rnd, points, [here, local], mixed=False)
+    wrong, at_odds = 0, 0
+    for _ in range(cases):
+        asked = filters.draw(rnd, ids, mixed=False)
+        ours, theirs = here.select(asked, points), local.select(asked, points)
+        if ours != theirs and is_at_odds(asked):
+            at_odds += 1
+        elif ours != theirs:
+            wrong += 1
+            print(f"differs from local mode: {json.dumps(asked)}\n  only here {sorted(ours - theirs, key=str)[:5]}, only there {sorted(theirs - ours, key=str)[:5]}", file=sys.stderr)
+    report.row("local mode: filters that select the same points", f"{cases - wrong - at_odds:,} of {cases:,}", "all but the named", not wrong)
+    report.row("local mode: is_empty, is_null beside a key, all values or any", f"{at_odds:,}, {at_odds / cases:.2%}", "<= 1 %", at_odds <= cases / 100)
 
 
 def main() -> int:
@@ -189,6 +235,7 @@ def main() -> int:
                 for side in (here, there):
                     side.index(path, None)
         report.row("filters that select the same points", f"{total - wrong:,} of {total:,}", "all", not wrong)
+        beside_local(rnd, server, cases // 4, points // 10, report)
     return report.end()
 
 

@@ -32,6 +32,7 @@ ROWS = [
     ("plan", "plan.py", [], []),
     ("filters", "filters.py", [], []),
     ("filtered", "filtered.py", [], []),
+    ("six", "six.py", [], None),
 ]
 SETS = [("lsa", "make_text_vectors.py"), ("syn", "make_synthetic.py")]
 

@@ -52,8 +52,11 @@ def value(rnd: random.Random, kind: str):
     return scalar(rnd, kind)
 
 
-def payload(rnd: random.Random) -> dict:
+def payload(rnd: random.Random, mixed: bool = True) -> dict:
+    """`mixed`: arrays of objects hold other things, too."""
     made = {kind: value(rnd, kind) for kind in "kifbtgxnm" if rnd.random() < 0.7}
+    if not mixed and isinstance(made.get("n"), list):
+        made["n"] = [item for item in made["n"] if item is not None]
     if rnd.random() < 0.5:
         made["o"] = {"p": value(rnd, "i"), "q r": value(rnd, "k")}
     return made
@@ -110,7 +113,7 @@ def test(rnd: random.Random, booleans: bool, empties: bool) -> dict:
     return {kind: rnd.random() < 0.5}
 
 
-def condition(rnd: random.Random, ids: list, depth: int, booleans: bool, nested: bool, indexed: bool) -> dict:
+def condition(rnd: random.Random, ids: list, depth: int, booleans: bool, nested: bool, indexed: bool, mixed: bool) -> dict:
     # The peer takes an index of the whole path for one of each object, and then misses objects where another one is not empty.
     empties = not (nested and indexed)
     kind = rnd.choice(["field"] * 8 + ["is_empty", "is_null"] * empties + ["has_id", "has_vector", "nested", "nested", "filter", "slice"])
@@ -125,17 +128,20 @@ def condition(rnd: random.Random, ids: list, depth: int, booleans: bool, nested:
             total = rnd.randint(1, 5)
             return {"slice": {"total": total, "index": rnd.randrange(total)}}
         case "nested" if depth > 0:
-            key = rnd.choice(["c", "c[]"]) if nested else rnd.choice(["n", "n[]", "m"])
-            return {"nested": {"key": key, "filter": draw(rnd, ids, depth - 1, booleans, True, indexed)}}
+            key = rnd.choice(["c", "c[]"]) if nested else rnd.choice(["n", "n[]", "m" if mixed else "n"])
+            return {"nested": {"key": key, "filter": draw(rnd, ids, depth - 1, booleans, True, indexed, mixed)}}
         case "filter" if depth > 0:
-            return draw(rnd, ids, depth - 1, booleans, nested, indexed)
+            return draw(rnd, ids, depth - 1, booleans, nested, indexed, mixed)
     key = rnd.choice(["a", "b", "c[].d", "d", "zz"]) if nested else rnd.choice(PATHS)
     return {"key": key, **test(rnd, booleans, empties)}
 
 
-def draw(rnd: random.Random, ids: list, depth: int = 2, booleans: bool = True, nested: bool = False, indexed: bool = False) -> dict:
-    """A filter. `booleans`: with matches of booleans. `nested`: for the objects of an array. `indexed`: over fields with indexes."""
-    some = lambda most: [condition(rnd, ids, depth, booleans, nested, indexed) for _ in range(rnd.randint(1, most))]  # noqa: E731
+def draw(
+    rnd: random.Random, ids: list, depth: int = 2, booleans: bool = True, nested: bool = False, indexed: bool = False, mixed: bool = True
+) -> dict:
+    """A filter. `booleans`: with matches of booleans. `nested`: for the objects of an array. `indexed`: over fields with
+    indexes. `mixed`: with arrays of objects that hold other things, too."""
+    some = lambda most: [condition(rnd, ids, depth, booleans, nested, indexed, mixed) for _ in range(rnd.randint(1, most))]  # noqa: E731
     made = {part: some(most) for part, most, chance in [("must", 2, 0.6), ("should", 3, 0.4), ("must_not", 2, 0.3)] if rnd.random() < chance}
     if rnd.random() < 0.1:
         made["min_should"] = {"conditions": some(4), "min_count": rnd.randint(1, 3)}
@@ -161,7 +167,21 @@ def indexes(rnd: random.Random) -> dict:
             schema |= {"phrase_matching": True} if rnd.random() < 0.4 else {}
             schema |= {"lowercase": False} if rnd.random() < 0.3 else {}
             schema |= {"min_token_len": 2, "max_token_len": rnd.randint(3, 6)} if rnd.random() < 0.4 else {}
+            schema |= {"ascii_folding": True} if rnd.random() < 0.3 else {}
+            schema |= {"stemmer": {"type": "snowball", "language": rnd.choice(["english", "german"])}} if rnd.random() < 0.3 else {}
+            custom = rnd.sample(["Fox", "dog", "den"], rnd.randint(0, 2))
+            schema |= {"stopwords": {"languages": rnd.choice([[], ["english"]]), "custom": custom}} if rnd.random() < 0.3 else {}
     return made
+
+
+def conditions(filter: dict) -> list[dict]:
+    """All conditions of a filter that hold no filter themselves."""
+    listed = [filter.get(part) or [] for part in ("must", "should", "must_not")] + [(filter.get("min_should") or {}).get("conditions", [])]
+    found = []
+    for one in [one for some in listed for one in (some if isinstance(some, list) else [some])]:
+        inner = one["nested"]["filter"] if "nested" in one else one
+        found += conditions(inner) if set(inner) <= {"must", "should", "must_not", "min_should"} else [one]
+    return found
 
 
 # The same for qdrant-edge-py.
@@ -175,7 +195,14 @@ def to_edge_index(schema: dict):
         case "integer" if params:
             return edge.IntegerIndexParams(**{"lookup": True, "range": True, **params})
         case "text":
-            return edge.TextIndexParams(**{**params, "tokenizer": getattr(edge.TokenizerType, params["tokenizer"].capitalize())})
+            params["tokenizer"] = getattr(edge.TokenizerType, params["tokenizer"].capitalize())
+            if "stemmer" in params:
+                params["stemmer"] = edge.SnowballParams(getattr(edge.SnowballLanguage, params["stemmer"]["language"].capitalize()))
+            if "stopwords" in params:
+                said = params["stopwords"]
+                languages = {getattr(edge.Language, name.capitalize()) for name in said["languages"]}
+                params["stopwords"] = edge.StopwordsSet(languages=languages, custom=set(said["custom"]))
+            return edge.TextIndexParams(**params)
     return getattr(edge.PayloadSchemaType, schema["type"].capitalize())
 
 

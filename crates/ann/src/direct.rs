@@ -13,7 +13,7 @@ use crate::encode::linear;
 use crate::rescore;
 use crate::scan::{WAITING, prefetch, refine};
 use crate::scratch::{Candidate, Scratch, Tally};
-use crate::search::{Means, Watch};
+use crate::search::{Means, Rows, Watch};
 use crate::trial::ERROR;
 use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
@@ -28,8 +28,8 @@ const SLOTS: usize = 256;
 const ENOUGH: usize = 4;
 
 impl Means<'_, '_> {
-    /// Adds the best of `rows`, ascending, to the candidates of the other indexes. False: the tables are not resident.
-    pub(crate) fn collect_rows(&self, scratch: &mut Scratch, which: u32, rows: &[u32]) -> Result<bool> {
+    /// Adds the best of `rows` to the candidates of the other indexes. False: the tables are not resident.
+    pub(crate) fn collect_rows(&self, scratch: &mut Scratch, which: u32, rows: &Rows<'_>) -> Result<bool> {
         let (index, shape) = (self.index, &self.index.shape);
         let (Some(centroids), Some(clusters)) = (index.centroids.resident(), index.clusters.resident()) else {
             return Ok(false);
@@ -50,7 +50,7 @@ impl Means<'_, '_> {
         }
         let matches = Matches::new(self, scratch, rows)?;
         let coarse = Coarse::new(&centroids, shape.lists, shape.dim, shape.metric, index.meta.length)?;
-        let share = rows.len() as f64 / shape.rows.max(1) as f64;
+        let share = rows.count as f64 / shape.rows.max(1) as f64;
         let near = index.lists_for(self.k, share, self.params, self.narrow);
         // Where most lists are wanted, it costs less to go through all of them than to choose.
         let lists = if near * 2 < shape.lists { near } else { shape.lists };
@@ -67,9 +67,10 @@ impl Means<'_, '_> {
             looked = self.look(scratch, &matches, &coarse, &clusters, near.iter().copied())?;
         }
         scratch.near = near;
-        if looked < rows.len().min(self.k * ENOUGH) {
+        if looked < rows.count.min(self.k * ENOUGH) {
             looked = self.look(scratch, &matches, &coarse, &clusters, 0..shape.lists as u32)?;
         }
+        scratch.matches = matches.words;
         scratch.tally = Tally::default();
         scratch.profile.codes += looked as u64;
         scratch.profile.scan_us += watch.lap();
@@ -133,49 +134,61 @@ impl Means<'_, '_> {
     }
 }
 
+/// The bits that are set, the lowest bit of the first word being `first`.
+fn each(words: &[u64], first: u32) -> impl Iterator<Item = u32> + '_ {
+    words.iter().zip((first..).step_by(64)).flat_map(|(word, first)| {
+        let mut word = *word;
+        std::iter::from_fn(move || {
+            let bit = word.trailing_zeros();
+            word &= word.wrapping_sub(1);
+            (bit < 64).then_some(first + bit)
+        })
+    })
+}
+
 /// A bit for each position that one of the rows has.
 struct Matches {
     words: Vec<u64>,
-    _memory: ramekin_memory::Reservation,
 }
 
 impl Matches {
-    fn new(means: &Means<'_, '_>, scratch: &Scratch, rows: &[u32]) -> Result<Self> {
-        let count = means.index.shape.rows.div_ceil(64);
-        let memory = scratch.account.try_reserve(count as u64 * 8)?;
-        let mut matches = Self { words: vec![0; count], _memory: memory };
+    fn new(means: &Means<'_, '_>, scratch: &mut Scratch, rows: &Rows<'_>) -> Result<Self> {
         let (index, packed) = (means.index, means.index.packed());
+        let mut matches = Self { words: scratch.matches(index.shape.rows)? };
         if let Some(section) = index.positions.resident() {
-            for row in rows {
-                matches.set(index.checked(packed.get(&section, 0, *row))?);
+            for row in each(rows.words, 0) {
+                matches.set(index.checked(packed.get(&section, 0, row))?);
             }
             return Ok(matches);
         }
-        let span = (SPAN_BYTES * 8 / packed.bits as usize) as u32;
-        let mut rest = rows;
-        while let Some(first) = rest.first() {
-            let (near, far) = rest.split_at(rest.partition_point(|row| row - first < span));
-            rest = far;
+        // Rows of whole words.
+        let span = SPAN_BYTES / packed.bits as usize / 8;
+        for (number, words) in rows.words.chunks(span).enumerate() {
+            let first = (number * span * 64) as u32;
+            let (count, near) =
+                (words.iter().map(|word| word.count_ones() as usize).sum::<usize>(), each(words, first));
             // Where most pages of a span hold one of the rows, it is read in one piece.
-            if near.len() * PAGE * 2 >= SPAN_BYTES {
-                let range = packed.range(*first, (near[near.len() - 1] - first + 1) as usize);
+            if count * PAGE * 2 >= SPAN_BYTES {
+                let end = (first as usize + words.len() * 64).min(index.shape.rows) as u32;
+                let range = packed.range(first, (end - first) as usize);
                 let mut fetch = means.pages.fetch();
                 let want = fetch.want(&index.positions, range.start as u64, range.len())?;
                 let pinned = fetch.run()?;
+                let bytes = pinned.bytes(want);
                 for row in near {
-                    matches.set(index.checked(packed.get(pinned.bytes(want), range.start, *row))?);
+                    matches.set(index.checked(packed.get(bytes, range.start, row))?);
                 }
                 continue;
             }
             let mut fetch = means.pages.fetch();
-            let mut wants = Vec::with_capacity(near.len());
+            let mut wants = Vec::with_capacity(count);
             for row in near {
-                let range = packed.range(*row, 1);
-                wants.push((fetch.want(&index.positions, range.start as u64, range.len())?, range.start));
+                let range = packed.range(row, 1);
+                wants.push((row, fetch.want(&index.positions, range.start as u64, range.len())?, range.start));
             }
             let pinned = fetch.run()?;
-            for (row, (want, from)) in near.iter().zip(wants) {
-                matches.set(index.checked(packed.get(pinned.bytes(want), from, *row))?);
+            for (row, want, from) in wants {
+                matches.set(index.checked(packed.get(pinned.bytes(want), from, row))?);
             }
         }
         Ok(matches)

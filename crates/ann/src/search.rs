@@ -54,10 +54,19 @@ pub struct SearchParams<'a> {
     pub recall: Option<f32>,
     /// Rows that may be found. It is asked only for vectors that would be.
     pub filter: Option<&'a dyn Fn(u32) -> bool>,
-    /// All the rows that may be found, ascending, where they are few: each is looked at.
-    pub rows: Option<&'a [u32]>,
+    /// All the rows that may be found, where they are few: each is looked at.
+    pub rows: Option<Rows<'a>>,
     /// Times the stages of the profile.
     pub clock: Option<&'a dyn Clock>,
+}
+
+/// Some rows of an index.
+#[derive(Clone, Copy)]
+pub struct Rows<'a> {
+    /// A bit for each row of the index, the first lowest.
+    pub words: &'a [u64],
+    /// Bits that are set.
+    pub count: usize,
 }
 
 impl Default for SearchParams<'_> {
@@ -210,7 +219,7 @@ impl<'a> Search<'a> {
         let means = index.means(asked, params, rescore::raise_bar(scratch));
         let which = asked.scanned.len() as u32;
         let mut lists = means.setting.probes.min(index.shape.lists);
-        let is_direct = params.rows.map_or(Ok(false), |rows| means.collect_rows(scratch, which, rows))?;
+        let is_direct = params.rows.map_or(Ok(false), |rows| means.collect_rows(scratch, which, &rows))?;
         match is_direct {
             true => lists = index.shape.lists,
             false => means.collect(scratch, which, 0..lists)?,

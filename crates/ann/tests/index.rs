@@ -5,7 +5,8 @@
 mod world;
 
 use ramekin_ann::{
-    BuildOptions, Index, IndexMeta, Part, Scratch, Search, SearchParams, SliceSource, Source, Work, batch_rows, build,
+    BuildOptions, Index, IndexMeta, Part, Rows, Scratch, Search, SearchParams, SliceSource, Source, Work, batch_rows,
+    build,
 };
 use ramekin_base::{Kind, ManualClock};
 use ramekin_vecmath::{Datatype, Metric, normalise, score};
@@ -246,13 +247,16 @@ fn rows_that_are_few_are_each_looked_at() {
                 if is_resident { section.load().unwrap() } else { section.unload() }
             }
             for every in [40, 300, 1500, 5999] {
-                let rows: Vec<u32> = (0..6000).filter(|row| row % every == 1).collect();
                 let filter = |row: u32| row % every == 1;
-                let params = SearchParams { filter: Some(&filter), rows: Some(&rows), ..SearchParams::default() };
+                let mut words = vec![0u64; 6000usize.div_ceil(64)];
+                (0..6000).filter(|row| filter(*row)).for_each(|row| words[row as usize / 64] |= 1 << (row % 64));
+                let rows = Rows { words: &words, count: (0..6000).filter(|row| filter(*row)).count() };
+                let params = SearchParams { filter: Some(&filter), rows: Some(rows), ..SearchParams::default() };
                 let recall = recall(&world, &index, &vectors, &params, 10, &queries[..20 * dim]);
                 assert!(recall > 0.93, "{metric:?} round {round} every {every} {recall}");
             }
-            let none = SearchParams { filter: Some(&|_| false), rows: Some(&[]), ..SearchParams::default() };
+            let rows = Some(Rows { words: &[0; 94], count: 0 });
+            let none = SearchParams { filter: Some(&|_| false), rows, ..SearchParams::default() };
             let mut scratch = Scratch::new(&world.account).unwrap();
             assert!(index.search(&world.pages, &queries[..dim], 10, &none, None, &mut scratch).unwrap().is_empty());
         }

@@ -44,6 +44,11 @@ impl KeyRange {
         Self { from: key.into(), to: Some(after(key)) }
     }
 
+    /// Whether it holds one key at most, which is its first.
+    pub(crate) fn is_one(&self) -> bool {
+        self.to.as_ref().is_some_and(|to| to.strip_suffix(&[0]) == Some(&*self.from))
+    }
+
     fn holds(&self, key: &[u8]) -> bool {
         *self.from <= *key && self.to.as_ref().is_none_or(|to| *key < **to)
     }

@@ -1,27 +1,93 @@
 //! A bit for each row of a segment.
+//!
+//! ```text
+//!   a search ─► a bitmap or two for each segment ─► words that are kept for the next one
+//! ```
+//!
+//! Bitmaps of large segments are large pieces that come and go with each search: an allocator that is asked for them
+//! again and again holds more than it handed out.
 
 use crate::column::{BLOCK, bits, count_ones};
+use parking_lot::Mutex;
 use ramekin_base::Result;
 use ramekin_memory::{Account, Reservation};
+use std::sync::Arc;
+
+/// Words that nobody uses, of all sizes together at most.
+const KEPT_BYTES: u64 = 1 << 20;
+
+/// Words of bitmaps, with what pays for them.
+struct Words {
+    words: Vec<u64>,
+    memory: Reservation,
+}
+
+/// Where bitmaps come from and go to.
+pub struct Bitmaps {
+    account: Account,
+    kept: Mutex<Vec<Words>>,
+}
+
+impl Bitmaps {
+    /// Paid for by `account`, those that are kept, too: one MiB at most.
+    pub fn new(account: &Account) -> Arc<Self> {
+        Arc::new(Self { account: account.clone(), kept: Mutex::default() })
+    }
+
+    /// So many words, all zero.
+    fn take(&self, count: usize) -> Result<Words> {
+        let fits = |kept: &Words| (count..=count * 2).contains(&kept.words.capacity());
+        let kept = {
+            let mut all = self.kept.lock();
+            all.iter().position(fits).map(|at| all.swap_remove(at))
+        };
+        if let Some(mut kept) = kept {
+            kept.words.clear();
+            kept.words.resize(count, 0);
+            return Ok(kept);
+        }
+        let memory = self.account.try_reserve(count as u64 * 8).or_else(|_| {
+            // What is kept may be what is missing.
+            self.kept.lock().clear();
+            self.account.try_reserve(count as u64 * 8)
+        })?;
+        Ok(Words { words: vec![0; count], memory })
+    }
+
+    fn keep(&self, words: Words) {
+        let mut kept = self.kept.lock();
+        let bytes: u64 = kept.iter().map(|kept| kept.memory.bytes()).sum();
+        if bytes + words.memory.bytes() <= KEPT_BYTES {
+            kept.push(words);
+        }
+    }
+}
 
 pub struct Bitmap {
     words: Vec<u64>,
     rows: usize,
-    account: Account,
-    _memory: Reservation,
+    pool: Arc<Bitmaps>,
+    memory: Option<Reservation>,
+}
+
+impl Drop for Bitmap {
+    fn drop(&mut self) {
+        if let Some(memory) = self.memory.take() {
+            self.pool.keep(Words { words: std::mem::take(&mut self.words), memory });
+        }
+    }
 }
 
 impl Bitmap {
     /// No row of so many.
-    pub fn none(rows: usize, account: &Account) -> Result<Self> {
-        let words = rows.div_ceil(BLOCK);
-        let memory = account.try_reserve(words as u64 * 8)?;
-        Ok(Self { words: vec![0; words], rows, account: account.clone(), _memory: memory })
+    pub fn none(rows: usize, pool: &Arc<Bitmaps>) -> Result<Self> {
+        let Words { words, memory } = pool.take(rows.div_ceil(BLOCK))?;
+        Ok(Self { words, rows, pool: pool.clone(), memory: Some(memory) })
     }
 
     /// All rows of so many.
-    pub fn all(rows: usize, account: &Account) -> Result<Self> {
-        let mut all = Self::none(rows, account)?;
+    pub fn all(rows: usize, pool: &Arc<Bitmaps>) -> Result<Self> {
+        let mut all = Self::none(rows, pool)?;
         all.words.fill(u64::MAX);
         all.trim();
         Ok(all)
@@ -29,7 +95,7 @@ impl Bitmap {
 
     /// No row of as many.
     pub fn none_like(&self) -> Result<Self> {
-        Self::none(self.rows, &self.account)
+        Self::none(self.rows, &self.pool)
     }
 
     pub(crate) fn copy(&self) -> Result<Self> {
@@ -101,5 +167,38 @@ impl Bitmap {
 
     pub fn and_not(&mut self, other: &Self) {
         self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_memory::Budget;
+
+    #[test]
+    fn words_are_used_again_and_come_back_empty() {
+        let budget = Budget::new(4 << 20);
+        let pool = Bitmaps::new(&budget.root().child("bits", ""));
+        let first = Bitmap::all(100_000, &pool).unwrap();
+        let at = first.words().as_ptr();
+        assert_eq!((first.count(), budget.reserved()), (100_000, 12_504));
+        drop(first);
+        assert_eq!(budget.reserved(), 12_504);
+        let second = Bitmap::none(90_000, &pool).unwrap();
+        assert_eq!((second.words().as_ptr(), second.count()), (at, 0));
+        assert_eq!(Bitmap::all(90_000, &pool).unwrap().chunks(64).map(|some| some.len()).sum::<usize>(), 90_000);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_goes_where_memory_is_missing() {
+        let budget = Budget::new(4 << 20);
+        let pool = Bitmaps::new(&budget.root().child("bits", ""));
+        let many: Vec<_> = (0..20).map(|_| Bitmap::none(1_000_000, &pool).unwrap()).collect();
+        drop(many);
+        assert!(budget.reserved() <= KEPT_BYTES && budget.reserved() > KEPT_BYTES / 2);
+        let all = Bitmap::none(32 << 20, &pool).unwrap();
+        assert!(Bitmap::none(64, &pool).is_err());
+        drop(all);
+        assert!(Bitmap::none(64, &pool).is_ok());
     }
 }

@@ -12,7 +12,7 @@
 use crate::asked::Asked;
 use crate::bitmap::Bitmap;
 use crate::filter::{Condition, Filter, MinShould};
-use crate::index::Index;
+use crate::index::{Found, Index};
 use crate::path::Path;
 use crate::schema::Schema;
 use ramekin_base::Result;
@@ -32,20 +32,29 @@ pub struct Evaluation<'a> {
     pub rows: usize,
 }
 
+/// A condition with what its index says of it at little cost.
+struct Ready<'a> {
+    condition: &'a Condition,
+    /// Rows that pass at most.
+    most: u64,
+    found: Option<(&'a Index, Found)>,
+}
+
 impl Evaluation<'_> {
-    /// Takes out of `passing` rows that do not pass. True: those that are left do; false: they may.
-    pub fn keep(&self, filter: &Filter, passing: &mut Bitmap) -> Result<bool> {
-        let mut is_exact = true;
-        let mut must = Vec::with_capacity(filter.must.len());
-        for condition in &filter.must {
-            must.push((self.most(condition)?, condition));
-        }
-        must.sort_by_key(|(most, _)| *most);
-        for (_, condition) in must {
-            is_exact &= self.keep_one(condition, passing)?;
+    /// Takes out of `passing` rows that do not pass. True: those that are left do; false: they may. And how many were
+    /// expected to pass at most.
+    pub fn keep(&self, filter: &Filter, passing: &mut Bitmap) -> Result<(bool, u64)> {
+        let (mut is_exact, mut most) = (true, self.rows as u64);
+        let mut must = filter.must.iter().map(|condition| self.ready(condition)).collect::<Result<Vec<_>>>()?;
+        must.sort_by_key(|ready| ready.most);
+        most = must.first().map_or(most, |first| first.most.min(most));
+        for ready in &must {
+            is_exact &= self.keep_ready(ready, passing)?;
         }
         if !filter.should.is_empty() {
-            is_exact &= self.keep_any(&filter.should, passing)?;
+            let should = filter.should.iter().map(|condition| self.ready(condition)).collect::<Result<Vec<_>>>()?;
+            most = most.min(should.iter().fold(0, |sum, ready| ready.most.saturating_add(sum)));
+            is_exact &= self.keep_any(&should, passing)?;
         }
         for condition in &filter.must_not {
             let mut found = passing.copy()?;
@@ -58,14 +67,14 @@ impl Evaluation<'_> {
         if let Some(least) = &filter.min_should {
             is_exact &= self.keep_some(least, passing)?;
         }
-        Ok(is_exact)
+        Ok((is_exact, most))
     }
 
-    fn keep_any(&self, conditions: &[Condition], passing: &mut Bitmap) -> Result<bool> {
+    fn keep_any(&self, conditions: &[Ready<'_>], passing: &mut Bitmap) -> Result<bool> {
         let (mut any, mut is_exact) = (passing.none_like()?, true);
-        for condition in conditions {
+        for ready in conditions {
             let mut found = passing.copy()?;
-            is_exact &= self.keep_one(condition, &mut found)?;
+            is_exact &= self.keep_ready(ready, &mut found)?;
             any.or(&found);
         }
         passing.and(&any);
@@ -93,7 +102,7 @@ impl Evaluation<'_> {
 
     fn keep_one(&self, condition: &Condition, passing: &mut Bitmap) -> Result<bool> {
         match condition {
-            Condition::Filter(filter) => self.keep(filter, passing),
+            Condition::Filter(filter) => Ok(self.keep(filter, passing)?.0),
             Condition::Indexed(indexed) => {
                 self.keep_asked(&indexed.path, Some(&indexed.schema), &indexed.asked, passing)
             }
@@ -110,33 +119,45 @@ impl Evaluation<'_> {
         self.segment.index(path, schema).map_or(Ok(false), |index| index.keep(self.pages, asked, passing))
     }
 
-    /// How many rows a condition leaves at most, as far as that is known at little cost.
-    fn most(&self, condition: &Condition) -> Result<u64> {
+    fn keep_ready(&self, ready: &Ready<'_>, passing: &mut Bitmap) -> Result<bool> {
+        match &ready.found {
+            Some((index, found)) => index.keep_codes(self.pages, found, passing).map(|()| true),
+            None => self.keep_one(ready.condition, passing),
+        }
+    }
+
+    /// What is known of a condition at little cost.
+    fn ready<'a>(&'a self, condition: &'a Condition) -> Result<Ready<'a>> {
         let rows = self.rows as u64;
-        Ok(match condition {
-            Condition::HasId(ids) => rows.min(ids.len() as u64),
-            Condition::Indexed(indexed) => match self.segment.index(&indexed.path, Some(&indexed.schema)) {
-                Some(index) => index.most(self.pages, &indexed.asked)?.min(rows),
-                None => rows,
-            },
-            Condition::Filter(filter) => self.most_of(filter)?,
-            _ => rows,
-        })
+        let (most, found) = match condition {
+            Condition::HasId(ids) => (ids.len() as u64, None),
+            Condition::Indexed(indexed) => {
+                match (self.segment.index(&indexed.path, Some(&indexed.schema)), &indexed.asked) {
+                    (Some(index), Asked::Keys(ranges)) => {
+                        let found = index.find(self.pages, ranges)?;
+                        (found.values, Some((index, found)))
+                    }
+                    (Some(index), asked) => (index.most(self.pages, asked)?, None),
+                    (None, _) => (rows, None),
+                }
+            }
+            Condition::Filter(filter) => (self.most_of(filter)?, None),
+            _ => (rows, None),
+        };
+        Ok(Ready { condition, most: most.min(rows), found })
     }
 
     /// How many rows a filter leaves at most.
-    pub fn most_of(&self, filter: &Filter) -> Result<u64> {
-        let mut most = self.rows as u64;
+    fn most_of(&self, filter: &Filter) -> Result<u64> {
+        let most = |condition| self.ready(condition).map(|ready| ready.most);
+        let mut least = self.rows as u64;
         for condition in &filter.must {
-            most = most.min(self.most(condition)?);
+            least = least.min(most(condition)?);
         }
         if !filter.should.is_empty() {
-            let mut all = 0u64;
-            for condition in &filter.should {
-                all = all.saturating_add(self.most(condition)?);
-            }
-            most = most.min(all);
+            let all = filter.should.iter().map(most).sum::<Result<u64>>()?;
+            least = least.min(all);
         }
-        Ok(most)
+        Ok(least)
     }
 }

@@ -18,6 +18,7 @@ mod sort;
 mod tests;
 
 pub use build::{EachPayload, Payloads, Work, build};
+pub(crate) use read::Found;
 pub use read::Index;
 
 use crate::column;
@@ -51,20 +52,22 @@ pub struct Meta {
     pub held: u32,
 }
 
-/// Bytes of an index over so many points, about: each has one value, all are different; of a text, sixteen words.
-pub fn expected_bytes(schema: &Schema, points: u64) -> u64 {
+/// Bytes of the tables of an index over so many points, about: keys, rows, column. Each point has one value, all are
+/// different; of a text, sixteen words.
+pub fn expected_bytes(schema: &Schema, points: u64) -> [u64; 3] {
     let bits = u64::from(u64::BITS - points.saturating_sub(1).leading_zeros()).max(1);
-    let per_point = |values: u64, key: u64, column_bits: u64| {
-        points.saturating_mul(values * (key * 8 + bits) + column_bits).div_ceil(8)
+    let of = |values: u64, key: u64, column_bits: u64| {
+        let rows = points.saturating_mul(values * bits).div_ceil(8);
+        [points.saturating_mul(values * key), rows, points.saturating_mul(column_bits).div_ceil(8)]
     };
     match schema {
-        Schema::Integer { .. } | Schema::Float | Schema::Datetime => per_point(1, 8, bits),
-        Schema::Bool => per_point(1, 0, 2),
-        Schema::Uuid => per_point(1, 16, bits),
-        Schema::Geo => per_point(1, 24, 0),
+        Schema::Integer { .. } | Schema::Float | Schema::Datetime => of(1, 8, bits),
+        Schema::Bool => of(1, 0, 2),
+        Schema::Uuid => of(1, 16, bits),
+        Schema::Geo => of(1, 24, 0),
         // The word, and where it ends.
-        Schema::Keyword => per_point(1, 24, bits),
-        Schema::Text(_) => per_point(16, 0, 0),
+        Schema::Keyword => of(1, 24, bits),
+        Schema::Text(_) => of(16, 0, 0),
     }
 }
 

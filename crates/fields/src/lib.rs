@@ -28,7 +28,7 @@ mod tokens;
 mod words;
 
 pub use asked::{Asked, KeyRange};
-pub use bitmap::Bitmap;
+pub use bitmap::{Bitmap, Bitmaps};
 pub use check::{Point, Subject};
 pub use datetime::micros;
 pub use evaluate::{Evaluation, Segment};

@@ -86,7 +86,8 @@ impl Asked<'_> {
             let mut rows = matching.passing(at)?.sure(&matching, at)?;
             let dead = segment.dead.words();
             rows.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
-            let (own, unknown) = field_index::known(segment, (self.path, self.schema), &mut rows, account)?;
+            let (own, unknown) =
+                field_index::known(segment, (self.path, self.schema), &mut rows, &self.shared.bitmaps)?;
             for some in unknown.iter().flat_map(|unknown| unknown.chunks(TEXTS)) {
                 let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Sealed(at, *row))).collect();
                 self.add(view, &points, &mut sealed.counts)?;

@@ -22,7 +22,7 @@ use crate::segment_write::Walk;
 use crate::shared::Shared;
 use parking_lot::Mutex;
 use ramekin_base::{Error, Kind, Result};
-use ramekin_fields::{Bitmap, EachPayload, Index, Path, Payloads, Schema, Work};
+use ramekin_fields::{Bitmap, Bitmaps, EachPayload, Index, Path, Payloads, Schema, Work};
 use ramekin_memory::{Account, allocator_purge};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -103,11 +103,11 @@ pub(crate) fn open_all(shared: &Shared, kept: &[FieldJson], points: u32) -> Resu
 }
 
 /// The rows of a segment whose payloads may differ from what one of these indexes says; `None`: there are none.
-pub(crate) fn stale(segment: &Segment, fields: &[Arc<FieldIndex>], account: &Account) -> Result<Option<Bitmap>> {
+pub(crate) fn stale(segment: &Segment, fields: &[Arc<FieldIndex>], pool: &Arc<Bitmaps>) -> Result<Option<Bitmap>> {
     if segment.changes.len() == 0 && segment.changes.runs().is_empty() {
         return Ok(None);
     }
-    let mut stale = Bitmap::none(segment.meta.points as usize, account)?;
+    let mut stale = Bitmap::none(segment.meta.points as usize, pool)?;
     let runs = segment.changes.each_row(&mut |row| stale.set(row));
     let newer = fields.iter().map(|field| field.newer(&runs)).max_by_key(|runs| runs.len()).unwrap_or_default();
     newer.iter().for_each(|run| run.changed.mark(stale.words_mut()));
@@ -119,13 +119,13 @@ pub(crate) fn known(
     segment: &Segment,
     (path, schema): (&Path, &Schema),
     rows: &mut Bitmap,
-    account: &Account,
+    pool: &Arc<Bitmaps>,
 ) -> Result<(Option<Arc<FieldIndex>>, Option<Bitmap>)> {
     let fields = segment.fields.read().clone();
     let own = fields.iter().find(|field| field.path == *path && *field.schema == *schema).cloned();
     let mut unknown = match &own {
-        Some(own) => stale(segment, std::slice::from_ref(own), account)?,
-        None => Some(Bitmap::all(rows.rows(), account)?),
+        Some(own) => stale(segment, std::slice::from_ref(own), pool)?,
+        None => Some(Bitmap::all(rows.rows(), pool)?),
     };
     if let Some(unknown) = &mut unknown {
         unknown.and(rows);
@@ -306,6 +306,8 @@ fn build(
         }
         *fields = kept.into();
     }
+    // Its tables may be resident from now on.
+    rest::plan_again(shared);
     manifest::commit(shared)
 }
 

@@ -115,12 +115,8 @@ impl Asking<'_> {
             let mut passing = matching.passing(at)?;
             let dead = segment.dead.words();
             passing.rows.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
-            let (own, unknown) = field_index::known(
-                segment,
-                (&self.order.path, self.schema),
-                &mut passing.rows,
-                &self.shared.accounts.queries,
-            )?;
+            let (own, unknown) =
+                field_index::known(segment, (&self.order.path, self.schema), &mut passing.rows, &self.shared.bitmaps)?;
             if let Some(own) = own {
                 self.walk(&matching, at, &passing, &own, &mut first)?;
             }

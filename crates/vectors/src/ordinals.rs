@@ -126,6 +126,11 @@ impl Present {
         Ok(Self { rows: Some(rows), _memory: Some(memory) })
     }
 
+    /// Whether all rows have a vector: then ordinals are rows.
+    pub(crate) fn is_all(&self) -> bool {
+        self.rows.is_none()
+    }
+
     pub(crate) fn row(&self, ordinal: u32) -> u32 {
         self.rows.as_ref().map_or(ordinal, |rows| rows[ordinal as usize])
     }

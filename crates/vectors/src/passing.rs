@@ -63,16 +63,15 @@ impl Passing {
 impl Matching<'_> {
     /// The rows of a segment that pass, or may.
     pub(crate) fn passing(&self, segment: usize) -> Result<Passing> {
-        let (segment, account) = (&*self.view.segments[segment], &self.shared.accounts.queries);
+        let (segment, pool) = (&*self.view.segments[segment], &self.shared.bitmaps);
         let fields = segment.fields.read().clone();
         let rows = segment.meta.points as usize;
         let known = Known { segment, pages: self.pages, fields: &fields };
         let evaluation = Evaluation { pages: self.pages, segment: &known, rows };
-        let mut passing = Bitmap::all(rows, account)?;
-        let estimate = evaluation.most_of(self.filter)?;
-        let is_exact = evaluation.keep(self.filter, &mut passing)?;
+        let mut passing = Bitmap::all(rows, pool)?;
+        let (is_exact, estimate) = evaluation.keep(self.filter, &mut passing)?;
         // After the indexes were read: what changed meanwhile is asked.
-        let mut stale = field_index::stale(segment, &fields, account)?;
+        let mut stale = field_index::stale(segment, &fields, pool)?;
         if let Some(stale) = &mut stale {
             passing.or(stale);
         }

@@ -12,7 +12,7 @@ use crate::api::{CollectionConfig, Placement};
 use crate::bits::Bits;
 use crate::growing;
 use crate::residency::{beyond, spare};
-use crate::share::{CODES, Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
+use crate::share::{CODES, Claim, FIELDS, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
 use crate::shared::{Limits, MANIFEST_FLOOR, QUERIES_FLOOR};
 use ramekin_ann::{Part, expected_sections};
 use ramekin_base::Result;
@@ -133,10 +133,8 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
             all.lines.push(line(&name, formula, bytes, shape.on_disk(structure), build_bytes));
         }
         let payload = line(&format!("{}/payload", one.name), "points x (payload + 8)", 0, shape.payload, 0);
-        let fields = line(&format!("{}/fields", one.name), FIELDS, 0, shape.fields, 0);
         all.lines.extend([
             payload,
-            fields,
             line(&format!("{}/tables", one.name), TABLES, shape.tables, shape.checksums, shape.tables),
         ]);
         all.of_collection.push((first..all.lines.len()).collect());
@@ -161,8 +159,6 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
 }
 
 const TABLES: &str = "pages x 14 + points / 8 + 8 KiB + fields x 4 KiB";
-/// Where all values are different; read through pages.
-const FIELDS: &str = "of each indexed field, points x (key + 2 x bits of a row / 8); of a text, 16 words a point";
 /// Of an index of a field.
 const FIELD_SECTIONS: usize = 9;
 const FIELD_META_BYTES: usize = 256;
@@ -179,7 +175,8 @@ struct Planned {
 struct Shape {
     vectors: Vec<Planned>,
     payload: u64,
-    fields: u64,
+    /// Tables of indexes of fields, the smallest first.
+    fields: Vec<u64>,
     /// Where payloads end, in memory.
     offsets: Vec<u64>,
     /// Memory of its open file.
@@ -201,14 +198,15 @@ impl Shape {
         let bytes = payload + parts.map(|(_, bytes)| bytes).sum::<u64>();
         let sections = SECTIONS * vectors.len().max(1);
         let tables = PageFile::open_cost(bytes, sections, META_BYTES) + Bits::bytes(rows) + 4096;
-        let fields: Vec<u64> =
-            one.config.indexes.values().map(|field| expected_bytes(&field.schema, one.points)).collect();
-        let open = |bytes: &u64| PageFile::open_cost(*bytes, FIELD_SECTIONS, FIELD_META_BYTES);
-        let tables = tables + fields.iter().map(open).sum::<u64>();
-        let fields = fields.iter().sum();
+        let each = || one.config.indexes.values().map(|field| expected_bytes(&field.schema, one.points));
+        let open = |tables: [u64; 3]| PageFile::open_cost(tables.iter().sum(), FIELD_SECTIONS, FIELD_META_BYTES);
+        let tables = tables + each().map(open).sum::<u64>();
+        let mut fields: Vec<u64> = each().flatten().filter(|bytes| *bytes > 0).collect();
+        fields.sort_unstable();
+        let of_fields: u64 = fields.iter().sum();
         let offsets = Some(resident_cost(one.points.saturating_mul(8))).filter(|_| payload > 0);
         let offsets = offsets.into_iter().collect();
-        Ok(Self { vectors, payload, fields, offsets, tables, checksums: (bytes + fields).div_ceil(PAGE as u64) * 4 })
+        Ok(Self { vectors, payload, fields, offsets, tables, checksums: (bytes + of_fields).div_ceil(PAGE as u64) * 4 })
     }
 
     fn claim(&self) -> Claim {
@@ -220,6 +218,7 @@ impl Shape {
             weight: 1,
             lookups: Vec::new(),
             indexes: self.vectors.iter().map(index).collect(),
+            fields: self.fields.iter().map(|bytes| resident_cost(*bytes)).collect(),
             offsets: self.offsets.clone(),
         }
     }
@@ -243,16 +242,19 @@ impl Shape {
     fn resident(&self, structure: &str, taken: &Taken) -> u64 {
         let offsets = self.offsets.iter().zip(&taken.offsets).filter(|(_, is_taken)| structure == IDS && **is_taken);
         let offsets: u64 = offsets.map(|(bytes, _)| bytes).sum();
+        let fields = self.fields.iter().zip(&taken.fields).filter(|(_, is_taken)| structure == FIELDS && **is_taken);
+        let fields: u64 = fields.map(|(bytes, _)| resident_cost(*bytes)).sum();
         let held = self.vectors.iter().zip(&taken.parts);
         let parts = held.flat_map(|(vector, taken)| vector.parts.iter().filter(|(part, _)| taken.contains(part)));
         let parts = parts.filter(|(part, _)| structure_of(*part) == structure);
-        offsets + parts.map(|(_, bytes)| resident_cost(*bytes)).sum::<u64>()
+        offsets + fields + parts.map(|(_, bytes)| resident_cost(*bytes)).sum::<u64>()
     }
 
     fn on_disk(&self, structure: &str) -> u64 {
         let parts = self.vectors.iter().flat_map(|vector| &vector.parts);
         let parts = parts.filter(|(part, _)| structure_of(*part) == structure);
-        parts.map(|(_, bytes)| bytes.next_multiple_of(PAGE as u64)).sum()
+        let fields: u64 = if structure == FIELDS { self.fields.iter().sum() } else { 0 };
+        fields + parts.map(|(_, bytes)| bytes.next_multiple_of(PAGE as u64)).sum::<u64>()
     }
 }
 

@@ -12,7 +12,7 @@
 use crate::api::Placement;
 use crate::collection::Collection;
 use crate::rest;
-use crate::share::{Claim, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
+use crate::share::{Claim, FIELDS, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
 use crate::shared::Shared;
 use ramekin_ann::Part;
 use ramekin_base::limits::PAGE;
@@ -51,6 +51,7 @@ struct Sections {
     collection: Arc<Collection>,
     lookups: Vec<Section>,
     indexes: Vec<(Placement, Vec<(Part, Section)>)>,
+    fields: Vec<Section>,
     offsets: Vec<Section>,
 }
 
@@ -141,10 +142,11 @@ fn sections(shared: &Shared) -> Vec<Sections> {
             continue;
         }
         let structures = collection.structures.get_or_init(|| Structures::new(&shared.options.account, &name));
-        let (mut lookups, mut indexes, mut offsets) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut lookups, mut indexes, mut fields, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for segment in &view.segments {
             offsets.extend(segment.payload_offsets());
             lookups.extend(segment.lookup_sections().cloned());
+            fields.extend(segment.fields.read().iter().flat_map(|field| field.index.sections()));
             for (meta, named) in segment.vectors() {
                 let placement = config.vectors.get(&meta.name).map(|vector| vector.placement).unwrap_or_default();
                 let parts = named.index.sections().into_iter().map(|(part, section)| (part, section.clone()));
@@ -152,11 +154,13 @@ fn sections(shared: &Shared) -> Vec<Sections> {
             }
         }
         lookups.sort_by_key(Section::len);
+        fields.sort_by_key(Section::len);
+        fields.iter().for_each(|section| structures.own(FIELDS, section));
         lookups.iter().chain(&offsets).for_each(|section| structures.own(IDS, section));
         let parts = indexes.iter().flat_map(|(_, parts)| parts);
         parts.for_each(|(part, section)| structures.own(structure_of(*part), section));
         indexes.iter().for_each(|(_, parts)| spare_narrow(parts));
-        all.push(Sections { collection: collection.clone(), lookups, indexes, offsets });
+        all.push(Sections { collection: collection.clone(), lookups, indexes, fields, offsets });
     }
     all
 }
@@ -179,6 +183,7 @@ impl Sections {
             weight: self.collection.usage.weight(),
             lookups: self.lookups.iter().map(Section::resident_cost).collect(),
             indexes: self.indexes.iter().map(index).collect(),
+            fields: self.fields.iter().map(Section::resident_cost).collect(),
             offsets: self.offsets.iter().map(Section::resident_cost).collect(),
         }
     }
@@ -192,6 +197,8 @@ impl Sections {
             };
             all.extend(parts.iter().map(of));
         }
+        let fields = self.fields.iter().zip(&taken.fields);
+        all.extend(fields.map(|(section, is_chosen)| (FIELDS, section.resident_cost(), *is_chosen)));
         if let Some(structures) = self.collection.structures.get() {
             structures.predict(&all);
         }
@@ -202,7 +209,11 @@ impl Sections {
         let mut split = (Vec::new(), Vec::new());
         let mut put = |section, is_chosen| if is_chosen { split.0.push(section) } else { split.1.push(section) };
         let lookups = self.lookups.into_iter().zip(&taken.lookups);
-        lookups.chain(self.offsets.into_iter().zip(&taken.offsets)).for_each(|(section, is)| put(section, *is));
+        let fields = self.fields.into_iter().zip(&taken.fields);
+        lookups
+            .chain(fields)
+            .chain(self.offsets.into_iter().zip(&taken.offsets))
+            .for_each(|(section, is)| put(section, *is));
         for ((_, parts), taken) in self.indexes.into_iter().zip(&taken.parts) {
             parts.into_iter().for_each(|(part, section)| put(section, taken.contains(&part)));
         }

@@ -19,9 +19,10 @@ use crate::read::{self, Fetcher, Place};
 use crate::segment::{Named, Segment};
 use crate::shared::Shared;
 use crate::top::{Found, Top};
-use ramekin_ann::{Hit, Search, SearchParams};
+use ramekin_ann::{Hit, Rows, Search, SearchParams};
 use ramekin_base::limits::{PAGE, RESULTS_MAX};
 use ramekin_base::{Error, PointId, Result};
+use ramekin_fields::Bitmap;
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use ramekin_vecmath::Metric;
@@ -240,7 +241,7 @@ pub(crate) fn segments<'a>(
     for (((_, named, segment), alive), few) in order.iter().zip(&alive).zip(&few) {
         let is_filtered = segment.dead.count() > 0 || passed.is_some();
         let filter: Option<&dyn Fn(u32) -> bool> = if is_filtered { Some(alive) } else { None };
-        let rows = few.as_ref().map(|(rows, _)| rows.as_slice());
+        let rows = few.as_ref().map(|few| Rows { words: few.words(), count: few.count() as usize });
         parts.push((&named.index, SearchParams { filter, rows, ..*params }));
     }
     let mut hits = Vec::new();
@@ -311,7 +312,8 @@ impl<'a> Passed<'a> {
         }
     }
 
-    /// The vectors of a segment that pass, where finding all of them first costs less than asking those that are scanned.
+    /// The vectors of a segment that pass, a bit each, where looking at all of them costs less than asking those that are
+    /// scanned.
     fn few(
         &self,
         segment: usize,
@@ -319,7 +321,7 @@ impl<'a> Passed<'a> {
         held: &Segment,
         wanted: usize,
         params: &SearchParams<'_>,
-    ) -> Result<Option<(Vec<u32>, Reservation)>> {
+    ) -> Result<Option<Bitmap>> {
         let passing = &self.passing[segment];
         let count = passing.rows.count();
         let share = count as f64 / f64::from(held.meta.points.max(1));
@@ -331,14 +333,17 @@ impl<'a> Passed<'a> {
         }
         explain.direct += 1;
         drop(explain);
-        let memory = self.matching.shared.accounts.queries.try_reserve(count * 4)?;
-        let mut rows = Vec::with_capacity(count as usize);
+        let mut few = Bitmap::none(named.index.len(), &self.matching.shared.bitmaps)?;
+        if named.present.is_all() && passing.is_sure() && held.dead.count() == 0 {
+            few.words_mut().copy_from_slice(passing.rows.words());
+            return Ok(Some(few));
+        }
         for row in passing.rows.iter().filter(|row| !held.dead.get(*row)) {
             if self.row(segment, row) {
-                rows.extend(named.present.ordinal(row));
+                named.present.ordinal(row).into_iter().for_each(|ordinal| few.set(ordinal));
             }
         }
-        Ok(Some((rows, memory)))
+        Ok(Some(few))
     }
 
     /// What went wrong while rows were asked.

@@ -8,6 +8,7 @@
 //!                    then what finds ids and rows, then the narrowest codes     small ones first
 //!                    each index a step up, the smallest first, as far as the room goes:
 //!                         1-bit codes ─► 3-bit alone ─► 1 and 3 ─► 6-bit alone ─► 1 and 6
+//!                    what finds rows by fields, and leads from them to codes      small ones first, a part of the room
 //!                    originals, then what leads to them          what is wished pinned before what is not
 //! ```
 //!
@@ -22,10 +23,11 @@ const STEPS: [&[Part]; 4] =
     [&[Part::Codes1, Part::Codes6], &[Part::Codes6], &[Part::Codes1, Part::Codes3], &[Part::Codes3]];
 
 /// Structures of a collection that may be resident, as the ledger names them, and what they take.
-pub(crate) const STRUCTURES: [(&str, &str); 4] = [
+pub(crate) const STRUCTURES: [(&str, &str); 5] = [
     ("centroids", "lists x (dim + 12) + dim x 4 + lists x 76; lists = 4 x sqrt(points)"),
     (CODES, "points x (dim x bits / 8 + 4), of the widths 1, 3 and 6 those that are resident"),
     ("ids", "points x 2 x bits of a row number / 8 + ids that are not dense x (8 or 16) + 1 of each"),
+    (FIELDS, "of each indexed field, points x (key + 2 x bits of a row / 8); of a text, 16 words a point"),
     ("vectors", "points x dim x bytes of a number, whole records a page"),
 ];
 
@@ -42,6 +44,11 @@ pub(crate) fn structure_of(part: Part) -> &'static str {
 pub(crate) const CODES: &str = "codes";
 /// The structure that finds ids, too.
 pub(crate) const IDS: &str = "ids";
+/// Indexes of payload fields.
+pub(crate) const FIELDS: &str = "fields";
+
+/// Indexes of fields take one part of so many of the room at most.
+const FIELDS_PART: u64 = 8;
 
 /// The parts of one index with what they cost when they are resident.
 pub(crate) struct IndexClaim {
@@ -56,6 +63,8 @@ pub(crate) struct Claim {
     /// Sections that find ids, the most useful first.
     pub(crate) lookups: Vec<u64>,
     pub(crate) indexes: Vec<IndexClaim>,
+    /// Sections of indexes of payload fields, the smallest first.
+    pub(crate) fields: Vec<u64>,
     /// Where payloads end: one read less for each payload that is returned.
     pub(crate) offsets: Vec<u64>,
 }
@@ -66,6 +75,7 @@ pub(crate) struct Taken {
     pub(crate) bytes: u64,
     pub(crate) lookups: Vec<bool>,
     pub(crate) parts: Vec<Vec<Part>>,
+    pub(crate) fields: Vec<bool>,
     pub(crate) offsets: Vec<bool>,
 }
 
@@ -129,7 +139,7 @@ fn take(claim: &Claim, room: u64, wishes: &[Wish]) -> Taken {
     let mut order: Vec<usize> = (0..claim.indexes.len()).collect();
     order.sort_by_key(|at| claim.indexes[*at].bytes());
     let (lookups, parts) = (vec![false; claim.lookups.len()], vec![Vec::new(); claim.indexes.len()]);
-    let taken = Taken { bytes: 0, lookups, parts, offsets: Vec::new() };
+    let taken = Taken { bytes: 0, lookups, parts, fields: vec![false; claim.fields.len()], offsets: Vec::new() };
     let mut taking = Taking { claim, order, room, taken };
     let first = [Part::Centroids, Part::Clusters];
     for wish in WARM {
@@ -145,6 +155,9 @@ fn take(claim: &Claim, room: u64, wishes: &[Wish]) -> Taken {
         taking.each(*wish, &[Part::Rows]);
         taking.each(*wish, &[Part::Codes1, Part::Codes8]);
         taking.climb(*wish);
+        if *wish == Wish::Cached {
+            taking.fields();
+        }
         taking.each(*wish, &[Part::Vectors]);
         taking.each(*wish, &[Part::Positions]);
     }
@@ -172,6 +185,24 @@ impl Taking<'_> {
         }
     }
 
+    /// What finds rows by fields; first what leads from rows to codes.
+    fn fields(&mut self) {
+        let claim = self.claim;
+        if claim.fields.is_empty() {
+            return;
+        }
+        let most = self.taken.bytes + self.room / FIELDS_PART;
+        for at in self.order.clone() {
+            let bytes = claim.indexes[at].cost(Part::Positions).filter(|bytes| self.taken.bytes + bytes <= most);
+            if bytes.is_some_and(|bytes| self.fits(bytes)) {
+                self.taken.parts[at].push(Part::Positions);
+            }
+        }
+        for (at, bytes) in claim.fields.iter().enumerate() {
+            self.taken.fields[at] = self.taken.bytes + bytes <= most && self.fits(*bytes);
+        }
+    }
+
     /// These parts of each index that wishes so.
     fn each(&mut self, wish: Wish, parts: &[Part]) {
         let claim = self.claim;
@@ -179,8 +210,9 @@ impl Taking<'_> {
             let index = &claim.indexes[at];
             for part in parts.iter().filter(|part| index.wish(**part) == wish) {
                 // Positions lead to originals: where those are read, one read more costs less than memory.
+                let has = |part: &Part| self.taken.parts[at].contains(part);
                 let is_allowed = match part {
-                    Part::Positions => self.taken.parts[at].contains(&Part::Vectors),
+                    Part::Positions => has(&Part::Vectors) && !has(part),
                     part => part.code_bits() == 0 || index.allows(&[*part]),
                 };
                 if is_allowed && index.cost(*part).is_some_and(|bytes| self.fits(bytes)) {
@@ -226,11 +258,18 @@ mod tests {
     }
 
     fn claim(weight: u64, points: u64) -> Claim {
-        Claim { weight, lookups: vec![points], indexes: vec![index(points, Placement::default())], offsets: vec![] }
+        Claim {
+            weight,
+            lookups: vec![points],
+            indexes: vec![index(points, Placement::default())],
+            fields: vec![],
+            offsets: vec![],
+        }
     }
 
     fn codes(room: u64, placement: Placement) -> Vec<Part> {
-        let claim = Claim { weight: 1, lookups: vec![], indexes: vec![index(1, placement)], offsets: vec![] };
+        let claim =
+            Claim { weight: 1, lookups: vec![], indexes: vec![index(1, placement)], fields: vec![], offsets: vec![] };
         let taken = choose(&[claim], room, 0).remove(0);
         taken.parts[0].iter().copied().filter(|part| part.code_bits() > 0).collect()
     }
@@ -295,12 +334,40 @@ mod tests {
     }
 
     #[test]
+    fn fields_come_after_codes_and_leave_most_to_vectors() {
+        let mut claim = claim(1, 1000);
+        claim.fields = vec![100, 2_000, 60_000];
+        let taken = |room| {
+            choose(
+                &[Claim {
+                    lookups: vec![],
+                    fields: claim.fields.clone(),
+                    offsets: vec![],
+                    indexes: vec![index(1000, Placement::default())],
+                    weight: 1,
+                }],
+                room,
+                0,
+            )
+            .remove(0)
+        };
+        let codes = taken(100_000);
+        assert!(codes.parts[0].contains(&Codes6) && !codes.parts[0].contains(&Positions) && codes.fields == [false; 3]);
+        let some = taken(100_000 + 5_500);
+        assert!(some.parts[0].contains(&Positions) && some.fields == [true, true, false], "{some:?}");
+        assert_eq!(taken(300_000).fields, [true, true, false], "an eighth of the room");
+        let all = taken(5_000_000);
+        assert!(all.parts[0].contains(&Vectors) && all.fields == [true; 3]);
+        assert_eq!(all.parts[0].iter().filter(|part| **part == Positions).count(), 1);
+    }
+
+    #[test]
     fn wishes_are_an_order() {
         let cold = Placement { vectors: Wish::Cold, ..Placement::default() };
         let pinned = Placement { codes: Wish::Pinned, ..Placement::default() };
         let claim = |placements: [Placement; 2]| {
             let indexes = placements.map(|placement| index(100, placement)).into();
-            [Claim { weight: 1, lookups: vec![], indexes, offsets: vec![] }]
+            [Claim { weight: 1, lookups: vec![], indexes, fields: vec![], offsets: vec![] }]
         };
         // Room for the originals of one of two.
         let taken = choose(&claim([cold, Placement::default()]), 55_000 + 10_000, 0).remove(0);

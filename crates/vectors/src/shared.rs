@@ -19,6 +19,7 @@ use crate::writer::payload_places;
 use parking_lot::{Mutex, RwLock};
 use ramekin_ann::Scratch;
 use ramekin_base::{Error, Result};
+use ramekin_fields::Bitmaps;
 use ramekin_log::{LogReader, Position};
 use ramekin_memory::{Account, Budget, Reservation};
 use ramekin_pages::Pages;
@@ -111,6 +112,8 @@ pub(crate) struct Shared {
     /// Raised when the background has something to look at.
     pub(crate) work: Signal,
     pub(crate) scratches: Mutex<Vec<Scratch>>,
+    /// Of rows that pass filters.
+    pub(crate) bitmaps: Arc<Bitmaps>,
     pub(crate) closing: AtomicBool,
     /// Seals run in the writer's thread: no thread in the background (the simulator, and replay).
     pub(crate) inline: AtomicBool,

@@ -24,7 +24,7 @@ use parking_lot::{Mutex, RwLock};
 use ramekin_base::limits::{RESULTS_MAX, payload_max};
 use ramekin_base::{Clock, Error, PointId, Result};
 use ramekin_disk::Disk;
-use ramekin_fields::{Filter, Order, Path as FieldPath};
+use ramekin_fields::{Bitmaps, Filter, Order, Path as FieldPath};
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget, Reservation, YieldOrder};
 use ramekin_pages::Pages;
@@ -117,6 +117,7 @@ impl Store {
         };
         let durable = manifest.map_or(0..0, |manifest| manifest.log());
         let log_from = durable.start;
+        let bitmaps = Bitmaps::new(&accounts.queries);
         let shared = Arc::new(Shared {
             pages: options.pages.clone(),
             budget: options.budget.clone(),
@@ -140,6 +141,7 @@ impl Store {
             sealed: Signal::default(),
             work: Signal::default(),
             scratches: Mutex::new(Vec::new()),
+            bitmaps,
             closing: AtomicBool::new(false),
             inline: AtomicBool::new(true),
             rest: Rest::default(),

@@ -19,8 +19,16 @@ const FEW: u64 = 24;
 
 /// Bytes of a column that are copied, where points have several values, while those are read.
 const COPIED_BYTES: usize = 16 << 10;
+/// Keys that are read all together when several are looked for.
+const DICTIONARY_BYTES: u64 = 32 << 10;
 /// Ranges of codes that the column is checked for at most: each of them costs as much as the first.
 const RANGES_MAX: usize = 64;
+
+/// Codes that are asked for, ascending and apart, and how many values they have: as many rows at most.
+pub(crate) struct Found {
+    codes: Vec<Range<u32>>,
+    pub(crate) values: u64,
+}
 
 /// An open index.
 pub struct Index {
@@ -92,6 +100,13 @@ impl Index {
         &self.file
     }
 
+    /// Its tables.
+    pub fn sections(&self) -> impl Iterator<Item = Section> + use<> {
+        let own = [&self.keys, &self.ends, &self.starts, &self.rows, &self.planes];
+        let others = [&self.several, &self.groups, &self.empty, &self.nulls];
+        own.into_iter().chain(others).flatten().cloned().collect::<Vec<_>>().into_iter()
+    }
+
     /// The key of a code.
     pub fn key(&self, pages: &Pages, code: u32) -> Result<Box<[u8]>> {
         let keys = self.keys.as_ref().ok_or_else(broken)?;
@@ -139,10 +154,53 @@ impl Index {
 
     /// The codes of ranges of keys, ascending and apart; empty ones are left out.
     pub fn codes(&self, pages: &Pages, ranges: &[KeyRange]) -> Result<Vec<Range<u32>>> {
+        let len = |section: &Option<Section>| section.as_ref().map_or(0, Section::len);
+        if ranges.len() > 1 && len(&self.keys) + len(&self.ends) <= DICTIONARY_BYTES {
+            return self.codes_of_few(pages, ranges);
+        }
+        self.codes_by(ranges, |key| self.rank(pages, key), |code, key| Ok(*self.key(pages, code)? == *key))
+    }
+
+    /// The same where all keys are few: they are read together.
+    fn codes_of_few(&self, pages: &Pages, ranges: &[KeyRange]) -> Result<Vec<Range<u32>>> {
+        let Some(keys) = &self.keys else { return Ok(Vec::new()) };
+        let mut fetch = pages.fetch();
+        let keys = fetch.want(keys, 0, keys.len() as usize)?;
+        let ends = self.ends.as_ref().map(|ends| fetch.want(ends, 0, ends.len() as usize)).transpose()?;
+        let pinned = fetch.run()?;
+        let (keys, ends) = (pinned.bytes(keys), ends.map(|ends| pinned.bytes(ends)));
+        let end = |code: usize| match (self.meta.key_len, ends) {
+            (Some(len), _) => code * len,
+            (None, Some(ends)) => number(&ends[code * 8..][..8]) as usize,
+            (None, None) => 0,
+        };
+        let key_of = |code: u32| keys.get(end(code as usize)..end(code as usize + 1)).ok_or_else(broken);
+        let rank = |key: &[u8]| {
+            let (mut low, mut high) = (0, self.meta.distinct);
+            while low < high {
+                let middle = low + (high - low) / 2;
+                if *key_of(middle)? < *key { low = middle + 1 } else { high = middle }
+            }
+            Ok(low)
+        };
+        self.codes_by(ranges, rank, |code, key| Ok(*key_of(code)? == *key))
+    }
+
+    /// The codes of ranges, by how many keys are below one, and by whether a code's key is this one.
+    fn codes_by(
+        &self,
+        ranges: &[KeyRange],
+        rank: impl Fn(&[u8]) -> Result<u32>,
+        is_key: impl Fn(u32, &[u8]) -> Result<bool>,
+    ) -> Result<Vec<Range<u32>>> {
         let mut codes: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let from = if range.from.is_empty() { 0 } else { self.rank(pages, &range.from)? };
-            let to = range.to.as_ref().map_or(Ok(self.meta.distinct), |to| self.rank(pages, to))?;
+            let from = if range.from.is_empty() { 0 } else { rank(&range.from)? };
+            let to = match &range.to {
+                None => self.meta.distinct,
+                Some(_) if range.is_one() => from + u32::from(from < self.meta.distinct && is_key(from, &range.from)?),
+                Some(to) => rank(to)?,
+            };
             match codes.last_mut() {
                 Some(last) if last.end == from => last.end = to,
                 _ if from < to => codes.push(from..to),
@@ -216,7 +274,7 @@ impl Index {
     /// Takes out of `passing` the rows that do not pass. False: the index alone cannot tell, those that are left may pass.
     pub fn keep(&self, pages: &Pages, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
         match asked {
-            Asked::Keys(ranges) => self.keep_codes(pages, self.codes(pages, ranges)?, passing).map(|()| true),
+            Asked::Keys(ranges) => self.keep_codes(pages, &self.find(pages, ranges)?, passing).map(|()| true),
             Asked::Area(area) => {
                 let mut found = passing.none_like()?;
                 for (from, to) in area.stretches() {
@@ -293,19 +351,26 @@ impl Index {
         Ok(())
     }
 
-    fn keep_codes(&self, pages: &Pages, codes: Vec<Range<u32>>, passing: &mut Bitmap) -> Result<()> {
+    /// The codes of some keys, with how many values they have.
+    pub(crate) fn find(&self, pages: &Pages, ranges: &[KeyRange]) -> Result<Found> {
+        let codes = self.codes(pages, ranges)?;
+        Ok(Found { values: self.values(pages, &codes)?, codes })
+    }
+
+    /// Takes out of `passing` the rows that have none of some codes.
+    pub(crate) fn keep_codes(&self, pages: &Pages, found: &Found, passing: &mut Bitmap) -> Result<()> {
         let few = u64::from(self.meta.rows) / FEW;
-        let values = self.values(pages, &codes)?;
-        if values <= few || !self.meta.column || codes.len() > RANGES_MAX {
+        let Found { codes, values } = found;
+        if *values <= few || !self.meta.column || codes.len() > RANGES_MAX {
             let mut found = passing.none_like()?;
-            for codes in &codes {
+            for codes in codes {
                 let places = self.places(pages, codes)?;
                 self.rows_at(pages, places, &mut |row| found.set(row))?;
             }
             passing.and(&found);
             return Ok(());
         }
-        self.keep_by_column(pages, &Wanted::new(codes), passing)
+        self.keep_by_column(pages, &Wanted::new(codes.clone()), passing)
     }
 
     fn keep_by_column(&self, pages: &Pages, wanted: &Wanted, passing: &mut Bitmap) -> Result<()> {
@@ -385,7 +450,7 @@ impl Index {
     /// How many rows pass at most.
     pub(crate) fn most(&self, pages: &Pages, asked: &Asked) -> Result<u64> {
         match asked {
-            Asked::Keys(ranges) => self.values(pages, &self.codes(pages, ranges)?),
+            Asked::Keys(ranges) => Ok(self.find(pages, ranges)?.values),
             Asked::Area(_) => Ok(u64::from(self.meta.held)),
             Asked::Empty(_) | Asked::Null(_) => Ok(u64::from(self.meta.rows)),
             Asked::Words { words, all } => {

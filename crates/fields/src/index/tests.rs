@@ -1,7 +1,7 @@
 //! An index beside the payloads that it was built from.
 
 use super::{EachPayload, Index, Payloads, Work, build};
-use crate::bitmap::Bitmap;
+use crate::bitmap::{Bitmap, Bitmaps};
 use crate::evaluate::{Evaluation, Segment};
 use crate::filter::{Condition, FieldCondition, Filter, Match, MinShould, Scalar, Scalars, Span, Test};
 use crate::geo::{GeoBox, GeoPoint, GeoRadius};
@@ -158,9 +158,8 @@ proptest! {
         for filter in filters {
             let filter = filter.with_indexes(&|asked| (*asked == path()).then(|| schema.clone()));
             let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
-            let mut passing = Bitmap::all(payloads.len(), &place.budget.root()).unwrap();
-            let is_exact = evaluation.keep(&filter, &mut passing).unwrap();
-            let most = evaluation.most_of(&filter).unwrap();
+            let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root())).unwrap();
+            let (is_exact, most) = evaluation.keep(&filter, &mut passing).unwrap();
             prop_assert!(passing.count() <= most || !is_exact, "{} of {most} for {:?}", passing.count(), filter);
             for (row, payload) in payloads.iter().enumerate() {
                 let has_vector = |_: &str| false;
@@ -169,6 +168,59 @@ proptest! {
                 let found = passing.get(row as u32);
                 prop_assert!(if is_exact { found == passes } else { found || !passes }, "row {row}: {payload:?} {filter:?}");
             }
+        }
+    }
+}
+
+/// Writes an index again with some of its bytes changed.
+fn damaged(place: &Place, index: &Index, changes: &[(u32, u64, u8)]) -> Result<Index> {
+    let account = &place.budget.root();
+    let path = place.folder.path().join("damaged.field");
+    let mut out = place.pages.create(&path, account)?;
+    for tag in super::KEYS..=super::NULLS {
+        let Some(section) = index.file().section(tag) else { continue };
+        let mut bytes = vec![0; section.len() as usize];
+        section.stream(account, 64 << 10)?.read_exact(&mut bytes)?;
+        for (_, at, byte) in changes.iter().filter(|(of, ..)| *of == tag) {
+            let at = *at as usize % bytes.len().max(1);
+            bytes.get_mut(at).into_iter().for_each(|own| *own ^= byte);
+        }
+        out.begin(tag, section.priority())?;
+        out.write(&bytes)?;
+        out.end()?;
+    }
+    out.finish(index.file().meta())?;
+    Index::open(place.pages.open(&path, account)?)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #[test]
+    fn wrong_tables_are_errors_or_wrong_answers_and_no_panics(
+        payloads in payloads(),
+        schema in schema(),
+        filters in prop::collection::vec(filter(), 8),
+        changes in prop::collection::vec((super::KEYS..=super::NULLS, any::<u64>(), any::<u8>()), 1..6),
+    ) {
+        let place = Place::new();
+        let whole = place.build(&payloads, &schema, 8 << 20);
+        let Ok(index) = damaged(&place, &whole, &changes) else { return Ok(()) };
+        let schema = Arc::new(schema);
+        for filter in filters {
+            let filter = filter.with_indexes(&|asked| (*asked == path()).then(|| schema.clone()));
+            let one = One(&index);
+            let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
+            let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root())).unwrap();
+            if evaluation.keep(&filter, &mut passing).is_ok() {
+                prop_assert!(passing.count() <= payloads.len() as u64);
+            }
+        }
+        for code in 0..index.meta().distinct {
+            let _ = (index.key(&place.pages, code), index.places(&place.pages, &(code..code + 1)));
+        }
+        for stands in 0..index.meta().values {
+            let _ = index.code_at(&place.pages, stands);
+            let _ = index.rows_at(&place.pages, stands..stands + 1, &mut |row| assert!(row < index.meta().rows));
         }
     }
 }
@@ -191,10 +243,13 @@ fn a_build_in_little_memory_makes_the_same_index() {
     let filter = filter.with_indexes(&|_| Some(Arc::new(schema.clone())));
     let mut counts = Vec::new();
     for index in [&small, &large] {
-        let mut passing = Bitmap::all(rows as usize, &place.budget.root()).unwrap();
+        let mut passing = Bitmap::all(rows as usize, &Bitmaps::new(&place.budget.root())).unwrap();
         let one = One(index);
         assert!(
-            Evaluation { pages: &place.pages, segment: &one, rows: rows as usize }.keep(&filter, &mut passing).unwrap()
+            Evaluation { pages: &place.pages, segment: &one, rows: rows as usize }
+                .keep(&filter, &mut passing)
+                .unwrap()
+                .0
         );
         counts.push(passing.iter().collect::<Vec<_>>());
     }
