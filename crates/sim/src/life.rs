@@ -5,7 +5,9 @@ use crate::plan::Plan;
 use ramekin_base::{Error, Kind, ManualClock, PointId, Result, Rng};
 use ramekin_disk::Disk;
 use ramekin_disk::sim::SimDisk;
-use ramekin_fields::Filter;
+use ramekin_fields::{
+    Condition, FieldCondition, Filter, Order, OrderValue, Path as FieldPath, Schema, Span, Start, Test,
+};
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
@@ -73,6 +75,11 @@ impl Life {
         self.store.patches_for_tests(NAME)
     }
 
+    /// Points of segments that indexes of fields hold.
+    pub fn indexed(&self) -> Result<u64> {
+        Ok(self.store.info(NAME)?.indexed_points.values().sum())
+    }
+
     /// Everything that is stored, read as a client would.
     pub fn contents(&self) -> Result<Points> {
         let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
@@ -89,12 +96,19 @@ impl Life {
 
     /// One random step; reads are checked on the spot.
     pub fn step(&self, rng: &mut Rng, plan: &Plan, model: &mut Model) -> Result<(), End> {
-        match rng.below(24) {
+        match rng.below(29) {
             0..=6 => self.write(upsert(rng, plan), model),
             20..=22 => self.write(payload(rng, plan), model),
             23 => {
                 self.store.fold_for_tests(NAME)?;
                 self.store.turn();
+                Ok(())
+            }
+            24 | 25 => self.count(rng, model),
+            26 | 27 => self.ordered(rng, model),
+            28 => {
+                let index = FieldConfig { schema: Arc::new(Schema::Integer { lookup: true, range: true }), echo: None };
+                self.store.set_index(NAME, FieldPath::of_key("n"), Some(index).filter(|_| rng.chance(0.8)))?;
                 Ok(())
             }
             7 | 8 => {
@@ -191,6 +205,46 @@ impl Life {
         }
     }
 
+    /// How many points have a number below a bound.
+    fn count(&self, rng: &mut Rng, model: &Model) -> Result<(), End> {
+        let below = rng.below(1_000_000) as i64;
+        let test = Test::Range(Span { lt: Some(below as f64), ..Span::default() });
+        let condition = Condition::Field(FieldCondition { path: FieldPath::of_key("n"), tests: vec![test] });
+        let filter = Filter { must: vec![condition], ..Filter::default() };
+        let Some(found) = self.read(|| self.store.count(NAME, &filter, true))? else { return Ok(()) };
+        let wanted = numbers(model).filter(|(number, _)| *number < below).count() as u64;
+        match found == wanted {
+            true => Ok(()),
+            false => Err(End::Wrong(format!("{found} points were counted below {below}, there are {wanted}"))),
+        }
+    }
+
+    /// The first points in the order of their numbers, where these have an index.
+    fn ordered(&self, rng: &mut Rng, model: &Model) -> Result<(), End> {
+        let (descending, limit) = (rng.chance(0.5), 1 + rng.below(30) as usize);
+        let start = rng.below(1_000_000) as i64;
+        let order = Order { path: FieldPath::of_key("n"), descending, start: Some(Start::Integer(start)) };
+        let scroll = || match self.store.scroll_ordered(NAME, &order, limit, &Filter::default(), &Parts::default()) {
+            Ok(found) => Ok(Some(found.value)),
+            Err(error) if error.kind() == Kind::Malformed => Ok(None),
+            Err(error) => Err(error),
+        };
+        let Some(Some(found)) = self.read(scroll)? else { return Ok(()) };
+        let mut wanted: Vec<_> =
+            numbers(model).filter(|(number, _)| if descending { *number <= start } else { *number >= start }).collect();
+        wanted.sort();
+        if descending {
+            wanted.reverse();
+        }
+        wanted.truncate(limit);
+        let wanted: Vec<_> = wanted.into_iter().map(|(number, id)| (OrderValue::Integer(number), id)).collect();
+        let found: Vec<_> = found.into_iter().map(|ordered| (ordered.value, ordered.record.id)).collect();
+        match found == wanted {
+            true => Ok(()),
+            false => Err(End::Wrong(format!("an ordered scroll from {start} found {found:?}, wanted {wanted:?}"))),
+        }
+    }
+
     /// A read may fail where the disk does; then there is nothing to check. It may never lie.
     fn read<T>(&self, read: impl Fn() -> Result<T>) -> Result<Option<T>, End> {
         match read() {
@@ -202,6 +256,12 @@ impl Life {
             },
         }
     }
+}
+
+/// The points that have a number, with it.
+fn numbers(model: &Model) -> impl Iterator<Item = (i64, PointId)> + '_ {
+    let number = |payload: &str| serde_json::from_str::<serde_json::Value>(payload).ok()?.get("n")?.as_i64();
+    model.live.iter().filter_map(move |(id, point)| Some((number(&point.payload)?, *id)))
 }
 
 fn config(datatype: Datatype) -> CollectionConfig {

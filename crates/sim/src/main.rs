@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 struct Seen {
     steps: u64,
     refused: u64,
-    kinds: [(&'static str, u64); 11],
+    kinds: [(&'static str, u64); 12],
 }
 
 impl Seen {
@@ -58,6 +58,7 @@ impl Seen {
             ("payloads in memory", outcome.overlaid.patched),
             ("payloads in overlays", outcome.overlaid.folded),
             ("overlays after a crash", outcome.overlaid.reopened),
+            ("indexes of fields", outcome.indexed),
         ];
         for (seen, (name, count)) in self.kinds.iter_mut().zip(kinds) {
             *seen = (name, seen.1 + u64::from(count > 0));

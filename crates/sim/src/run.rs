@@ -14,6 +14,8 @@ pub struct Outcome {
     pub trouble: Trouble,
     pub steps: u64,
     pub overlaid: Overlaid,
+    /// Steps after which an index of a field held points of segments.
+    pub indexed: u64,
     /// The damage was noticed, and the store refused to go on.
     pub refused: bool,
 }
@@ -42,12 +44,12 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
     let plan = Plan::draw(&mut rng);
     let mut disk = Arc::new(SimDisk::with_block(seed, Faults::default(), plan.block));
     let mut model = Model::default();
-    let (mut steps, mut refused, mut overlaid) = (0, false, Overlaid::default());
+    let (mut steps, mut refused, mut overlaid, mut indexed) = (0, false, Overlaid::default(), 0);
     for life in 0..plan.lives {
         let last = life + 1 == plan.lives;
         // The last life is without new faults: what was promised must be there in the end.
         disk.set_faults(if last { Faults::default() } else { plan.faults(&mut rng, disk.operations(), bytes(&disk)) });
-        match live(&disk, &plan, &mut rng, &mut model, (&mut steps, &mut overlaid)) {
+        match live(&disk, &plan, &mut rng, &mut model, (&mut steps, &mut overlaid, &mut indexed)) {
             Ok(()) => {}
             Err(End::Wrong(what)) => return Err(fail(format!("life {life} of {plan:?}: {what}"))),
             Err(End::Trouble(error)) => {
@@ -62,7 +64,7 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
         }
         disk = Arc::new(disk.crash());
     }
-    Ok(Outcome { counts: disk.counts(), trouble: plan.trouble, steps, overlaid, refused })
+    Ok(Outcome { counts: disk.counts(), trouble: plan.trouble, steps, overlaid, indexed, refused })
 }
 
 fn live(
@@ -70,7 +72,7 @@ fn live(
     plan: &Plan,
     rng: &mut Rng,
     model: &mut Model,
-    (steps, overlaid): (&mut u64, &mut Overlaid),
+    (steps, overlaid, indexed): (&mut u64, &mut Overlaid, &mut u64),
 ) -> Result<(), End> {
     let life = Life::begin(disk, plan)?;
     overlaid.reopened += u64::from(life.patches()?.1 > 0);
@@ -83,6 +85,7 @@ fn live(
         let (patches, runs) = life.patches()?;
         overlaid.patched += u64::from(patches > 0);
         overlaid.folded += u64::from(runs > 0);
+        *indexed += u64::from(life.indexed()? > 0);
     }
     Ok(())
 }
