@@ -1,8 +1,8 @@
 //! Few rows may be found: of the nearest lists only those are looked at.
 //!
 //! ```text
-//!   rows ─► their positions: a bit each
-//!   the nearest lists, as many as hold k of the rows ─► those with a bit ─► its widest resident code ─► the best few
+//!   rows, a bit each ─► their positions, a bit each
+//!   the nearest lists, as many as hold k of them ─► those with a bit ─► its widest resident code ─► the best few
 //! ```
 //!
 //! So a list without one of the rows costs next to nothing, and where the rows are very few all lists are gone through.
@@ -10,13 +10,16 @@
 
 use crate::coarse::Coarse;
 use crate::encode::linear;
+use crate::index::Index;
+use crate::layout::List;
 use crate::rescore;
 use crate::scan::{WAITING, prefetch, refine};
 use crate::scratch::{Candidate, Scratch, Tally};
-use crate::search::{Means, Rows, Watch};
+use crate::search::{Means, Positions, SearchParams, Watch};
 use crate::trial::ERROR;
-use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Result};
+use ramekin_pages::{Pages, Section};
 use ramekin_vecmath::{BLOCK, Probe, select_best};
 use std::ops::Range;
 
@@ -28,8 +31,8 @@ const SLOTS: usize = 256;
 const ENOUGH: usize = 4;
 
 impl Means<'_, '_> {
-    /// Adds the best of `rows` to the candidates of the other indexes. False: the tables are not resident.
-    pub(crate) fn collect_rows(&self, scratch: &mut Scratch, which: u32, rows: &Rows<'_>) -> Result<bool> {
+    /// Adds the best of `found` to the candidates of the other indexes. False: the tables are not resident.
+    pub(crate) fn collect_found(&self, scratch: &mut Scratch, which: u32, found: &Positions<'_>) -> Result<bool> {
         let (index, shape) = (self.index, &self.index.shape);
         let (Some(centroids), Some(clusters)) = (index.centroids.resident(), index.clusters.resident()) else {
             return Ok(false);
@@ -37,10 +40,6 @@ impl Means<'_, '_> {
         let Some(rotation) = index.rotation().filter(|_| self.wide.is_some() || self.codes1.is_some()) else {
             return Ok(false);
         };
-        // Positions are read without being counted.
-        if self.params.max_reads.is_some() && !index.positions.is_resident() {
-            return Ok(false);
-        }
         scratch.fit(shape.dim, shape.lists, SLOTS, self.kept().max(self.k) + scratch.chosen.len())?;
         let mut watch = Watch::start(self.params.clock);
         if let Some(codes) = &mut scratch.codes {
@@ -48,9 +47,9 @@ impl Means<'_, '_> {
             rotation.rotate(self.query, &mut scratch.rotated);
             codes.prepare(&scratch.rotated);
         }
-        let matches = Matches::new(self, scratch, rows)?;
+        let matches = Matches { words: found.words };
         let coarse = Coarse::new(&centroids, shape.lists, shape.dim, shape.metric, index.meta.length)?;
-        let share = rows.count as f64 / shape.rows.max(1) as f64;
+        let share = found.count as f64 / shape.rows.max(1) as f64;
         let near = index.lists_for(self.k, share, self.params, self.narrow);
         // Where most lists are wanted, it costs less to go through all of them than to choose.
         let lists = if near * 2 < shape.lists { near } else { shape.lists };
@@ -67,10 +66,9 @@ impl Means<'_, '_> {
             looked = self.look(scratch, &matches, &coarse, &clusters, near.iter().copied())?;
         }
         scratch.near = near;
-        if looked < rows.count.min(self.k * ENOUGH) {
+        if looked < found.count.min(self.k * ENOUGH) {
             looked = self.look(scratch, &matches, &coarse, &clusters, 0..shape.lists as u32)?;
         }
-        scratch.matches = matches.words;
         scratch.tally = Tally::default();
         scratch.profile.codes += looked as u64;
         scratch.profile.scan_us += watch.lap();
@@ -82,7 +80,7 @@ impl Means<'_, '_> {
     fn look(
         &self,
         scratch: &mut Scratch,
-        matches: &Matches,
+        matches: &Matches<'_>,
         coarse: &Coarse<'_>,
         clusters: &[u8],
         lists: impl Iterator<Item = u32>,
@@ -92,10 +90,10 @@ impl Means<'_, '_> {
         scratch.slots.clear();
         let mut looked = 0;
         for number in lists {
-            let list = self.index.list(clusters, number as usize, 0)?;
-            if !matches.has(list.positions()) {
+            if !matches.has(List::positions_at(clusters, number as usize)) {
                 continue;
             }
+            let list = self.index.list(clusters, number as usize, 0)?;
             if scratch.slots.len() == SLOTS {
                 refine(self, scratch);
                 scratch.slots.clear();
@@ -146,63 +144,68 @@ fn each(words: &[u64], first: u32) -> impl Iterator<Item = u32> + '_ {
     })
 }
 
-/// A bit for each position that one of the rows has.
-struct Matches {
-    words: Vec<u64>,
-}
+impl Index {
+    /// Whether a search may look at some positions only: what that needs is resident.
+    pub fn can_look(&self, params: &SearchParams<'_>) -> bool {
+        let codes = [self.wide.as_ref(), Some(&self.narrow), self.codes1.as_ref()];
+        let has_codes = self.rotation().is_some() && codes.into_iter().flatten().any(Section::is_resident);
+        let resident = [&self.centroids, &self.clusters].into_iter().all(Section::is_resident);
+        // Positions are read without being counted.
+        resident && has_codes && (params.max_reads.is_none() || self.positions.is_resident())
+    }
 
-impl Matches {
-    fn new(means: &Means<'_, '_>, scratch: &mut Scratch, rows: &Rows<'_>) -> Result<Self> {
-        let (index, packed) = (means.index, means.index.packed());
-        let mut matches = Self { words: scratch.matches(index.shape.rows)? };
-        if let Some(section) = index.positions.resident() {
-            for row in each(rows.words, 0) {
-                matches.set(index.checked(packed.get(&section, 0, row))?);
-            }
-            return Ok(matches);
+    /// Sets the bits of the positions of some rows; both have a bit for each row of the index.
+    pub fn positions_of(&self, pages: &Pages, rows: &[u64], positions: &mut [u64]) -> Result<()> {
+        let packed = self.packed();
+        let mut set = |position: u32| {
+            let position = self.checked(position)?;
+            positions[position as usize / 64] |= 1 << (position % 64);
+            Ok::<_, Error>(())
+        };
+        if let Some(section) = self.positions.resident() {
+            return each(rows, 0).try_for_each(|row| set(packed.get(&section, 0, row)));
         }
         // Rows of whole words.
         let span = SPAN_BYTES / packed.bits as usize / 8;
-        for (number, words) in rows.words.chunks(span).enumerate() {
+        for (number, words) in rows.chunks(span).enumerate() {
             let first = (number * span * 64) as u32;
-            let (count, near) =
-                (words.iter().map(|word| word.count_ones() as usize).sum::<usize>(), each(words, first));
+            let mut near = each(words, first);
+            let count = words.iter().map(|word| word.count_ones() as usize).sum::<usize>();
+            let mut fetch = pages.fetch();
             // Where most pages of a span hold one of the rows, it is read in one piece.
             if count * PAGE * 2 >= SPAN_BYTES {
-                let end = (first as usize + words.len() * 64).min(index.shape.rows) as u32;
+                let end = (first as usize + words.len() * 64).min(self.shape.rows) as u32;
                 let range = packed.range(first, (end - first) as usize);
-                let mut fetch = means.pages.fetch();
-                let want = fetch.want(&index.positions, range.start as u64, range.len())?;
+                let want = fetch.want(&self.positions, range.start as u64, range.len())?;
                 let pinned = fetch.run()?;
                 let bytes = pinned.bytes(want);
-                for row in near {
-                    matches.set(index.checked(packed.get(bytes, range.start, row))?);
-                }
+                near.try_for_each(|row| set(packed.get(bytes, range.start, row)))?;
                 continue;
             }
-            let mut fetch = means.pages.fetch();
             let mut wants = Vec::with_capacity(count);
             for row in near {
                 let range = packed.range(row, 1);
-                wants.push((row, fetch.want(&index.positions, range.start as u64, range.len())?, range.start));
+                wants.push((row, fetch.want(&self.positions, range.start as u64, range.len())?, range.start));
             }
             let pinned = fetch.run()?;
-            for (row, want, from) in wants {
-                matches.set(index.checked(packed.get(pinned.bytes(want), from, row))?);
-            }
+            wants.into_iter().try_for_each(|(row, want, from)| set(packed.get(pinned.bytes(want), from, row)))?;
         }
-        Ok(matches)
+        Ok(())
     }
+}
 
-    fn set(&mut self, position: u32) {
-        self.words[position as usize / 64] |= 1 << (position % 64);
-    }
+/// A bit for each position that may be found.
+struct Matches<'a> {
+    words: &'a [u64],
+}
 
+impl Matches<'_> {
     /// The words of some positions, each with the number of its first, without the bits of others.
     fn words(&self, positions: Range<u32>) -> impl Iterator<Item = (u32, u64)> + '_ {
         let (from, to) = (positions.start / 64, positions.end.div_ceil(64));
         (from..to).map(move |at| {
-            let mut word = self.words[at as usize];
+            // What is wrong with a list is seen when it is read.
+            let mut word = self.words.get(at as usize).copied().unwrap_or(0);
             if at == from {
                 word &= u64::MAX << (positions.start % 64);
             }

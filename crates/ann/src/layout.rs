@@ -181,6 +181,18 @@ impl List {
         self.start..self.start + self.count
     }
 
+    /// The positions of the table's entry at `index`, which is not checked; none where there is no entry.
+    #[inline]
+    pub(crate) fn positions_at(table: &[u8], index: usize) -> std::ops::Range<u32> {
+        let at = index * size_of::<List>();
+        let field = |offset: usize| {
+            let bytes = table.get(at + offset..at + offset + 4).and_then(<[u8]>::first_chunk::<4>);
+            bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
+        };
+        let start = field(std::mem::offset_of!(List, start));
+        start..start.saturating_add(field(std::mem::offset_of!(List, count)))
+    }
+
     /// Reads the table's entry at `index`.
     #[inline]
     pub(crate) fn read(table: &[u8], index: usize) -> Result<List> {

@@ -53,7 +53,7 @@ pub use layout::{Part, TAGS, WIDTHS};
 pub use meta::IndexMeta;
 pub use plan::expected_sections;
 pub use scratch::Scratch;
-pub use search::{Hit, Profile, Rows, Search, SearchParams};
+pub use search::{Hit, Positions, Profile, Search, SearchParams};
 pub use source::{BATCH_ROWS, SliceSource, Source, batch_rows};
 pub use stream::IndexSource;
 pub use work::{BuildOptions, Phase, Progress, Work};

@@ -241,9 +241,11 @@ fn keep_survivors(means: &Means<'_, '_>, scratch: &mut Scratch, piece: &Piece<'_
 /// Whether the filter lets a vector through.
 #[inline]
 fn passes(means: &Means<'_, '_>, piece: &Piece<'_>, position: u32, tally: &mut Tally) -> bool {
-    let Some(filter) = means.params.filter else { return true };
-    let row = means.index.packed().get(piece.rows, piece.rows_from, position);
-    let passed = filter(row);
+    let passed = match (&means.params.positions, means.params.filter) {
+        (Some(found), _) => found.holds(position),
+        (None, Some(filter)) => filter(means.index.packed().get(piece.rows, piece.rows_from, position)),
+        (None, None) => return true,
+    };
     tally.asked += 1;
     tally.passed += u64::from(passed);
     passed

@@ -157,9 +157,6 @@ impl Reads {
 pub struct Scratch {
     pub(crate) account: Account,
     room: Reservation,
-    /// Positions of the rows that may be found, where they are few; paid for apart.
-    pub(crate) matches: Vec<u64>,
-    matches_room: Reservation,
     /// What the last search did.
     pub profile: Profile,
     pub(crate) reads: Reads,
@@ -197,8 +194,6 @@ impl Scratch {
         Ok(Self {
             account: account.clone(),
             room: account.try_reserve(0)?,
-            matches: Vec::new(),
-            matches_room: account.try_reserve(0)?,
             profile: Profile::default(),
             reads: Reads::ENDLESS,
             scaled: Vec::new(),
@@ -234,19 +229,7 @@ impl Scratch {
 
     /// Bytes that it has reserved: what the largest search needed so far.
     pub fn reserved_bytes(&self) -> u64 {
-        self.room.bytes() + self.matches_room.bytes()
-    }
-
-    /// A bit for each of so many positions, none set; to be put back into `matches`.
-    pub(crate) fn matches(&mut self, positions: usize) -> Result<Vec<u64>> {
-        let (words, mut matches) = (positions.div_ceil(64), std::mem::take(&mut self.matches));
-        if matches.capacity() < words {
-            self.matches_room.resize(words as u64 * 8)?;
-            matches = Vec::with_capacity(words);
-        }
-        matches.clear();
-        matches.resize(words, 0);
-        Ok(matches)
+        self.room.bytes()
     }
 
     /// Reserves what such a search needs, if it is more than before.

@@ -54,19 +54,28 @@ pub struct SearchParams<'a> {
     pub recall: Option<f32>,
     /// Rows that may be found. It is asked only for vectors that would be.
     pub filter: Option<&'a dyn Fn(u32) -> bool>,
-    /// All the rows that may be found, where they are few: each is looked at.
-    pub rows: Option<Rows<'a>>,
+    /// All the positions that may be found, in place of the filter: see [`Index::positions_of`].
+    pub positions: Option<Positions<'a>>,
     /// Times the stages of the profile.
     pub clock: Option<&'a dyn Clock>,
 }
 
-/// Some rows of an index.
+/// Some positions of an index.
 #[derive(Clone, Copy)]
-pub struct Rows<'a> {
-    /// A bit for each row of the index, the first lowest.
+pub struct Positions<'a> {
+    /// A bit for each, the first lowest.
     pub words: &'a [u64],
     /// Bits that are set.
     pub count: usize,
+    /// They are few: each in the nearest lists is looked at. Else lists are scanned.
+    pub each: bool,
+}
+
+impl Positions<'_> {
+    #[inline]
+    pub(crate) fn holds(&self, position: u32) -> bool {
+        self.words.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
+    }
 }
 
 impl Default for SearchParams<'_> {
@@ -80,7 +89,7 @@ impl Default for SearchParams<'_> {
             max_reads: None,
             recall: None,
             filter: None,
-            rows: None,
+            positions: None,
             clock: None,
         }
     }
@@ -219,7 +228,8 @@ impl<'a> Search<'a> {
         let means = index.means(asked, params, rescore::raise_bar(scratch));
         let which = asked.scanned.len() as u32;
         let mut lists = means.setting.probes.min(index.shape.lists);
-        let is_direct = params.rows.map_or(Ok(false), |rows| means.collect_rows(scratch, which, &rows))?;
+        let few = params.positions.filter(|found| found.each);
+        let is_direct = few.map_or(Ok(false), |found| means.collect_found(scratch, which, &found))?;
         match is_direct {
             true => lists = index.shape.lists,
             false => means.collect(scratch, which, 0..lists)?,

@@ -5,8 +5,8 @@
 mod world;
 
 use ramekin_ann::{
-    BuildOptions, Index, IndexMeta, Part, Rows, Scratch, Search, SearchParams, SliceSource, Source, Work, batch_rows,
-    build,
+    BuildOptions, Index, IndexMeta, Part, Positions, Scratch, Search, SearchParams, SliceSource, Source, Work,
+    batch_rows, build,
 };
 use ramekin_base::{Kind, ManualClock};
 use ramekin_vecmath::{Datatype, Metric, normalise, score};
@@ -250,13 +250,26 @@ fn rows_that_are_few_are_each_looked_at() {
                 let filter = |row: u32| row % every == 1;
                 let mut words = vec![0u64; 6000usize.div_ceil(64)];
                 (0..6000).filter(|row| filter(*row)).for_each(|row| words[row as usize / 64] |= 1 << (row % 64));
-                let rows = Rows { words: &words, count: (0..6000).filter(|row| filter(*row)).count() };
-                let params = SearchParams { filter: Some(&filter), rows: Some(rows), ..SearchParams::default() };
+                let mut places = vec![0; words.len()];
+                index.positions_of(&world.pages, &words, &mut places).unwrap();
+                let count = (0..6000).filter(|row| filter(*row)).count();
+                assert_eq!(places.iter().map(|word| word.count_ones() as usize).sum::<usize>(), count);
+                let positions = |each| Some(Positions { words: &places, count, each });
+                let asked = SearchParams { filter: Some(&filter), ..SearchParams::default() };
+                let params = SearchParams { positions: positions(true), ..asked };
                 let recall = recall(&world, &index, &vectors, &params, 10, &queries[..20 * dim]);
                 assert!(recall > 0.93, "{metric:?} round {round} every {every} {recall}");
+                // Where lists are scanned, the filter and the positions say the same.
+                let scanned = SearchParams { positions: positions(false), ..asked };
+                for query in queries[..20 * dim].chunks_exact(dim) {
+                    let mut scratch = Scratch::new(&world.account).unwrap();
+                    let mut search =
+                        |params| index.search(&world.pages, query, 10, params, None, &mut scratch).unwrap();
+                    assert_eq!(search(&asked), search(&scanned), "{metric:?} round {round} every {every}");
+                }
             }
-            let rows = Some(Rows { words: &[0; 94], count: 0 });
-            let none = SearchParams { filter: Some(&|_| false), rows, ..SearchParams::default() };
+            let positions = Some(Positions { words: &[0; 94], count: 0, each: true });
+            let none = SearchParams { filter: Some(&|_| false), positions, ..SearchParams::default() };
             let mut scratch = Scratch::new(&world.account).unwrap();
             assert!(index.search(&world.pages, &queries[..dim], 10, &none, None, &mut scratch).unwrap().is_empty());
         }

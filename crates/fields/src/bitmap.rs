@@ -98,7 +98,7 @@ impl Bitmap {
         Self::none(self.rows, &self.pool)
     }
 
-    pub(crate) fn copy(&self) -> Result<Self> {
+    pub fn copy(&self) -> Result<Self> {
         let mut copy = self.none_like()?;
         copy.words.copy_from_slice(&self.words);
         Ok(copy)
@@ -111,6 +111,11 @@ impl Bitmap {
         {
             *last &= (1 << (self.rows % BLOCK)) - 1;
         }
+    }
+
+    /// Bytes that it was charged.
+    pub fn bytes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Reservation::bytes)
     }
 
     pub fn rows(&self) -> usize {

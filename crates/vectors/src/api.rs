@@ -442,6 +442,8 @@ pub struct Explain {
     /// Points that were expected to pass, at most, before the indexes were read; and those that do by what they say.
     pub estimate: u64,
     pub passing: u64,
+    /// Segments of which the indexes' answer was remembered.
+    pub remembered: u64,
     /// Points whose payload was asked, since no index knew.
     pub asked: u64,
     /// Segments of which only the passing points were looked at; whose nearest lists were scanned; that were scanned whole.

@@ -12,6 +12,7 @@ use crate::api::FacetValue;
 use crate::collection::{Collection, View};
 use crate::field_index::{self, FieldIndex};
 use crate::matching::Matching;
+use crate::passing::own;
 use crate::read::{self, Place, TEXTS};
 use crate::shared::Shared;
 use ramekin_base::{Error, PointId, Result};
@@ -73,7 +74,7 @@ struct Sealed {
     /// Of rows that no index knows.
     counts: Counts,
     /// Of each segment with an index the rows that count.
-    parts: Vec<(usize, Arc<FieldIndex>, Bitmap)>,
+    parts: Vec<(usize, Arc<FieldIndex>, Arc<Bitmap>)>,
 }
 
 impl Asked<'_> {
@@ -83,16 +84,16 @@ impl Asked<'_> {
         let counts = Counts { by_key: BTreeMap::new(), memory: account.try_reserve(0)? };
         let mut sealed = Sealed { counts, parts: Vec::new() };
         for (at, segment) in view.segments.iter().enumerate() {
-            let mut rows = matching.passing(at)?.sure(&matching, at)?;
+            let mut shared = matching.passing(at)?.sure(&matching, at)?;
+            let rows = own(&mut shared)?;
             let dead = segment.dead.words();
             rows.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
-            let (own, unknown) =
-                field_index::known(segment, (self.path, self.schema), &mut rows, &self.shared.bitmaps)?;
+            let (index, unknown) = field_index::known(segment, (self.path, self.schema), rows, &self.shared.bitmaps)?;
             for some in unknown.iter().flat_map(|unknown| unknown.chunks(TEXTS)) {
                 let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Sealed(at, *row))).collect();
                 self.add(view, &points, &mut sealed.counts)?;
             }
-            sealed.parts.extend(own.map(|own| (at, own, rows)));
+            sealed.parts.extend(index.map(|index| (at, index, shared)));
         }
         Ok(sealed)
     }

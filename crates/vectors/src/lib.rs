@@ -38,6 +38,7 @@ mod plan;
 mod policy;
 mod queue;
 mod read;
+mod remembered;
 mod reservoir;
 mod residency;
 mod rest;

@@ -114,9 +114,9 @@ impl Asking<'_> {
         for (at, segment) in view.segments.iter().enumerate() {
             let mut passing = matching.passing(at)?;
             let dead = segment.dead.words();
-            passing.rows.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
+            passing.own()?.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
             let (own, unknown) =
-                field_index::known(segment, (&self.order.path, self.schema), &mut passing.rows, &self.shared.bitmaps)?;
+                field_index::known(segment, (&self.order.path, self.schema), passing.own()?, &self.shared.bitmaps)?;
             if let Some(own) = own {
                 self.walk(&matching, at, &passing, &own, &mut first)?;
             }

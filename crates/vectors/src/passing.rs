@@ -2,29 +2,39 @@
 //!
 //! ```text
 //!   all rows ─► the indexes take out what does not pass ─► rows that pass, or may
-//!                        stale rows come back ───────────►  rows that must be asked
+//!           (or this is remembered)      stale rows come back ──►  rows that must be asked
 //! ```
 
 use crate::field_index::{self, FieldIndex};
 use crate::matching::Matching;
 use crate::read::TEXTS;
+use crate::remembered::{Answer, Kept};
 use crate::segment::Segment;
-use ramekin_base::Result;
+use ramekin_base::{Error, Result};
 use ramekin_fields::{Bitmap, Condition, Evaluation, Index, Path, Schema};
 use ramekin_pages::Pages;
 use std::sync::Arc;
 
 pub(crate) struct Passing {
     /// Dead rows may be among them.
-    pub(crate) rows: Bitmap,
+    pub(crate) rows: Arc<Bitmap>,
+    /// How many they are, when this was made.
+    pub(crate) count: u64,
     /// The indexes could answer all of the filter.
     is_exact: bool,
     stale: Option<Bitmap>,
     /// What was expected before looking: as many at most.
     pub(crate) estimate: u64,
+    /// The indexes' answer, where it is remembered.
+    pub(crate) kept: Option<Arc<Kept>>,
 }
 
 impl Passing {
+    /// The rows, to be changed.
+    pub(crate) fn own(&mut self) -> Result<&mut Bitmap> {
+        own(&mut self.rows)
+    }
+
     /// Whether a row that may pass must be asked.
     pub(crate) fn is_unsure(&self, row: u32) -> bool {
         !self.is_exact || self.stale.as_ref().is_some_and(|stale| stale.get(row))
@@ -38,15 +48,16 @@ impl Passing {
     }
 
     /// The rows that pass, once those that may were asked; dead ones may be among them.
-    pub(crate) fn sure(mut self, matching: &Matching<'_>, segment: usize) -> Result<Bitmap> {
+    pub(crate) fn sure(mut self, matching: &Matching<'_>, segment: usize) -> Result<Arc<Bitmap>> {
         let mut next = self.rows.next(0).filter(|_| !self.is_sure());
         while let Some(first) = next {
             let unsure = |row: &u32| self.is_unsure(*row);
             let some = std::iter::successors(Some(first), |row| self.rows.next(row + 1)).filter(unsure).take(TEXTS);
             let some: Vec<u32> = some.collect();
+            let rows = own(&mut self.rows)?;
             for (row, passes) in some.iter().zip(matching.rows(segment, &some)?) {
                 if !passes {
-                    self.rows.words_mut()[*row as usize / 64] &= !(1 << (row % 64));
+                    rows.words_mut()[*row as usize / 64] &= !(1 << (row % 64));
                 }
             }
             next = some.last().and_then(|last| self.rows.next(last + 1));
@@ -68,15 +79,41 @@ impl Matching<'_> {
         let rows = segment.meta.points as usize;
         let known = Known { segment, pages: self.pages, fields: &fields };
         let evaluation = Evaluation { pages: self.pages, segment: &known, rows };
-        let mut passing = Bitmap::all(rows, pool)?;
-        let (is_exact, estimate) = evaluation.keep(self.filter, &mut passing)?;
+        let remembered = &self.shared.remembered;
+        let answer = remembered.ask(segment, &fields, self.filter);
+        let (mut passing, mut count, is_exact, estimate) = match &answer {
+            Answer::Known(kept) => (kept.rows.clone(), kept.count, kept.is_exact, kept.estimate),
+            _ => {
+                let mut passing = Bitmap::all(rows, pool)?;
+                let (is_exact, estimate) = evaluation.keep(self.filter, &mut passing)?;
+                let count = passing.count();
+                (Arc::new(passing), count, is_exact, estimate)
+            }
+        };
+        let kept = match answer {
+            Answer::Known(kept) => Some(kept),
+            Answer::Again(question) => {
+                Some(remembered.keep(question, &fields, self.filter, (&passing, count, is_exact, estimate)))
+            }
+            Answer::New => None,
+        };
         // After the indexes were read: what changed meanwhile is asked.
         let mut stale = field_index::stale(segment, &fields, pool)?;
         if let Some(stale) = &mut stale {
+            let passing = own(&mut passing)?;
             passing.or(stale);
+            count = passing.count();
         }
-        Ok(Passing { rows: passing, is_exact, stale, estimate })
+        Ok(Passing { rows: passing, count, is_exact, stale, estimate, kept })
     }
+}
+
+/// A bitmap that nobody else sees.
+pub(crate) fn own(rows: &mut Arc<Bitmap>) -> Result<&mut Bitmap> {
+    if Arc::get_mut(rows).is_none() {
+        *rows = Arc::new(rows.copy()?);
+    }
+    Arc::get_mut(rows).ok_or_else(|| Error::bug("a bitmap is shared by its only owner"))
 }
 
 /// A segment as filters see it.

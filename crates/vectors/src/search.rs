@@ -19,7 +19,7 @@ use crate::read::{self, Fetcher, Place};
 use crate::segment::{Named, Segment};
 use crate::shared::Shared;
 use crate::top::{Found, Top};
-use ramekin_ann::{Hit, Rows, Search, SearchParams};
+use ramekin_ann::{Hit, Positions, Search, SearchParams};
 use ramekin_base::limits::{PAGE, RESULTS_MAX};
 use ramekin_base::{Error, PointId, Result};
 use ramekin_fields::Bitmap;
@@ -233,16 +233,16 @@ pub(crate) fn segments<'a>(
         }
     };
     let alive: Vec<_> = order.iter().map(alive).collect();
-    let few = |(at, named, segment): &(usize, &Named, &Segment)| {
-        passed.map_or(Ok(None), |passed| passed.few(*at, named, segment, search.wanted(), params))
+    let found = |(at, named, segment): &(usize, &Named, &Segment)| {
+        passed.map_or(Ok(None), |passed| passed.found((*at, named, segment), using, search.wanted(), params))
     };
-    let few = order.iter().map(few).collect::<Result<Vec<_>>>()?;
+    let found = order.iter().map(found).collect::<Result<Vec<_>>>()?;
     let mut parts = Vec::with_capacity(order.len());
-    for (((_, named, segment), alive), few) in order.iter().zip(&alive).zip(&few) {
+    for (((_, named, segment), alive), found) in order.iter().zip(&alive).zip(&found) {
         let is_filtered = segment.dead.count() > 0 || passed.is_some();
         let filter: Option<&dyn Fn(u32) -> bool> = if is_filtered { Some(alive) } else { None };
-        let rows = few.as_ref().map(|few| Rows { words: few.words(), count: few.count() as usize });
-        parts.push((&named.index, SearchParams { filter, rows, ..*params }));
+        let positions = found.as_ref().map(Positioned::positions);
+        parts.push((&named.index, SearchParams { filter, positions, ..*params }));
     }
     let mut hits = Vec::new();
     search.run(&parts, &mut hits)?;
@@ -260,6 +260,19 @@ pub(crate) fn segments<'a>(
 const FOUND_COST: f64 = 0.5;
 /// Rows whose payloads are asked before a search at most.
 const ASKED_MAX: u64 = 512;
+
+/// The positions that pass a filter.
+struct Positioned {
+    bits: Arc<Bitmap>,
+    count: usize,
+    each: bool,
+}
+
+impl Positioned {
+    fn positions(&self) -> Positions<'_> {
+        Positions { words: self.bits.words(), count: self.count, each: self.each }
+    }
+}
 
 /// Rows that were asked whether they pass a filter, and what they said: one is asked once.
 pub(crate) struct Passed<'a> {
@@ -282,7 +295,8 @@ impl<'a> Passed<'a> {
         let rows = RefCell::new(passing.iter().map(|passing| vec![0; words(passing)]).collect());
         let explain = Explain {
             estimate: passing.iter().map(|passing| passing.estimate).sum(),
-            passing: passing.iter().map(|passing| passing.rows.count()).sum(),
+            passing: passing.iter().map(|passing| passing.count).sum(),
+            remembered: passing.iter().filter(|passing| passing.kept.is_some()).count() as u64,
             ..Explain::default()
         };
         let (failed, explain) = (RefCell::default(), RefCell::new(explain));
@@ -312,38 +326,55 @@ impl<'a> Passed<'a> {
         }
     }
 
-    /// The vectors of a segment that pass, a bit each, where looking at all of them costs less than asking those that are
-    /// scanned.
-    fn few(
+    /// The positions of the vectors of a segment that pass, where that costs less than asking those that are scanned: since
+    /// they are few, or since they are remembered.
+    fn found(
         &self,
-        segment: usize,
-        named: &Named,
-        held: &Segment,
+        (segment, named, held): (usize, &Named, &Segment),
+        using: &str,
         wanted: usize,
         params: &SearchParams<'_>,
-    ) -> Result<Option<Bitmap>> {
+    ) -> Result<Option<Positioned>> {
         let passing = &self.passing[segment];
-        let count = passing.rows.count();
+        let count = passing.count;
         let share = count as f64 / f64::from(held.meta.points.max(1));
-        let is_few = count as f64 * FOUND_COST <= named.index.scanned(wanted, share, params);
+        let is_few = count as f64 * FOUND_COST <= named.index.scanned(wanted, share, params)
+            && (passing.is_sure() || count <= ASKED_MAX);
+        let each = is_few && !params.exact && named.index.can_look(params);
         let mut explain = self.explain.borrow_mut();
-        if params.exact || !is_few || !passing.is_sure() && count > ASKED_MAX {
-            *if params.exact { &mut explain.scanned } else { &mut explain.lists } += 1;
-            return Ok(None);
-        }
-        explain.direct += 1;
+        *match (params.exact, each) {
+            (true, _) => &mut explain.scanned,
+            (false, true) => &mut explain.direct,
+            (false, false) => &mut explain.lists,
+        } += 1;
         drop(explain);
-        let mut few = Bitmap::none(named.index.len(), &self.matching.shared.bitmaps)?;
-        if named.present.is_all() && passing.is_sure() && held.dead.count() == 0 {
-            few.words_mut().copy_from_slice(passing.rows.words());
-            return Ok(Some(few));
-        }
-        for row in passing.rows.iter().filter(|row| !held.dead.get(*row)) {
-            if self.row(segment, row) {
-                named.present.ordinal(row).into_iter().for_each(|ordinal| few.set(ordinal));
+        let (pool, index) = (&self.matching.shared.bitmaps, &named.index);
+        let positions = |rows: &[u64]| -> Result<Bitmap> {
+            let mut positions = Bitmap::none(index.len(), pool)?;
+            index.positions_of(self.matching.pages, rows, positions.words_mut())?;
+            Ok(positions)
+        };
+        let is_plain = named.present.is_all() && passing.is_sure() && held.dead.count() == 0;
+        let found = match &passing.kept {
+            // Reads are counted where they are limited.
+            Some(kept) if is_plain && !params.exact && params.max_reads.is_none() => {
+                let make = || positions(passing.rows.words());
+                self.matching.shared.remembered.positions(kept, using, make)?
             }
-        }
-        Ok(Some(few))
+            _ if !each => return Ok(None),
+            _ if is_plain => Arc::new(positions(passing.rows.words())?),
+            _ => {
+                let mut ordinals = Bitmap::none(index.len(), pool)?;
+                for row in passing.rows.iter().filter(|row| !held.dead.get(*row)) {
+                    if self.row(segment, row) {
+                        named.present.ordinal(row).into_iter().for_each(|ordinal| ordinals.set(ordinal));
+                    }
+                }
+                Arc::new(positions(ordinals.words())?)
+            }
+        };
+        let count = if is_plain { count } else { found.count() } as usize;
+        Ok(Some(Positioned { bits: found, count, each }))
     }
 
     /// What went wrong while rows were asked.

@@ -13,6 +13,7 @@ use crate::field_index::Failures;
 use crate::growing::Growing;
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
+use crate::remembered::Remembered;
 use crate::rest::{self, Rest};
 use crate::store::StoreOptions;
 use crate::writer::payload_places;
@@ -114,6 +115,7 @@ pub(crate) struct Shared {
     pub(crate) scratches: Mutex<Vec<Scratch>>,
     /// Of rows that pass filters.
     pub(crate) bitmaps: Arc<Bitmaps>,
+    pub(crate) remembered: Remembered,
     pub(crate) closing: AtomicBool,
     /// Seals run in the writer's thread: no thread in the background (the simulator, and replay).
     pub(crate) inline: AtomicBool,

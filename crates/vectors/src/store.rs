@@ -15,6 +15,7 @@ use crate::field_index::{self, Failures};
 use crate::op::{self, MetaOp, Op};
 use crate::overlay::{self, Run};
 use crate::queue::{Queue, Signal};
+use crate::remembered::Remembered;
 use crate::rest::{IdleMerge, Rest};
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, QUERIES_FLOOR, Shared};
@@ -142,6 +143,7 @@ impl Store {
             work: Signal::default(),
             scratches: Mutex::new(Vec::new()),
             bitmaps,
+            remembered: Remembered::new(options.budget.clone()),
             closing: AtomicBool::new(false),
             inline: AtomicBool::new(true),
             rest: Rest::default(),
