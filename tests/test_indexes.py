@@ -68,6 +68,44 @@ def test_an_index_changes_the_cost_and_not_the_answers(rest, name):
     rest.must("DELETE", f"/collections/{name}/index/never-there")
 
 
+def test_what_is_remembered_of_a_filter_is_never_old(rest, name):
+    fill(rest, name)
+    put_index(rest, name, "n", "integer")
+    put_index(rest, name, "w", "keyword")
+    numbers, words = {i: i for i in range(POINTS)}, {i: f"w{i % 7}" for i in range(POINTS)}
+
+    def check(remembered):
+        wanted = {i for i in numbers if numbers[i] < 100 and words[i] == "w3"}
+        for _ in range(3):
+            body = {"query": [1.0] * DIM, "limit": 100, "filter": {"must": [LOW, W3]}, "profile": True}
+            answer = rest.send(request_bytes("POST", f"/collections/{name}/points/query", json.dumps(body).encode())).json()["result"]
+            assert {point["id"] for point in answer["points"]} == wanted
+            assert count(rest, name, LOW, W3) == len(wanted)
+        assert not remembered or answer["profile"]["explain"]["remembered"] > 0
+
+    def set_payload(payload, ids):
+        rest.must("POST", f"/collections/{name}/points/payload?wait=true", {"payload": payload, "points": ids})
+
+    check(True)
+    set_payload({"w": "w3"}, [0, 1, 2])
+    set_payload({"n": 5}, [2999, 2998])
+    words.update({0: "w3", 1: "w3", 2: "w3"})
+    numbers.update({2999: 5, 2998: 5})
+    check(True)
+    rest.must("POST", f"/collections/{name}/points/delete?wait=true", {"points": [1, 3, 10, 17]})
+    for gone in (1, 3, 10, 17):
+        del numbers[gone]
+    check(True)
+    set_payload({"w": "w3"}, list(range(50, 2000)))
+    words.update({i: "w3" for i in range(50, 2000)})
+    wait_green(rest, name, 60)
+    check(True)
+    put_index(rest, name, "n", "float")
+    check(True)
+    rest.must("DELETE", f"/collections/{name}/index/n?wait=true")
+    check(False)
+
+
 def test_changes_show_at_once_and_are_indexed_later(rest, name):
     fill(rest, name)
     put_index(rest, name, "w", "keyword")

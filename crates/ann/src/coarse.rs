@@ -124,20 +124,13 @@ impl<'a> Coarse<'a> {
         let block = HEAD + self.dim.div_ceil(4) * 64;
         let block = &self.packed[list / LANES * block..][..block];
         let lane = list % LANES;
-        let mut sums = [0f32; 4];
-        let quads = prepared.chunks_exact(4);
-        let rest = quads.remainder();
-        for (quad, group) in quads.zip(block[HEAD..].chunks_exact(64)) {
-            let bytes = &group[lane * 4..lane * 4 + 4];
-            for at in 0..4 {
-                sums[at] += quad[at] * f32::from(bytes[at] as i8);
-            }
-        }
+        let (fours, rest) = prepared.as_chunks::<4>();
+        let mut sum = ramekin_vecmath::along(fours, &block[HEAD + lane * 4..]);
         let last = HEAD + self.dim / 4 * 64 + lane * 4;
         for (at, x) in rest.iter().enumerate() {
-            sums[at] += x * f32::from(block[last + at] as i8);
+            sum += x * f32::from(block[last + at] as i8);
         }
-        (sums[0] + sums[2] + (sums[1] + sums[3])) * f32_at(block, (LANES + lane) * 4)
+        sum * f32_at(block, (LANES + lane) * 4)
     }
 
     /// Unpacks a centroid.

@@ -104,7 +104,7 @@ fn scan_paged(means: &Means<'_, '_>, scratch: &mut Scratch, slots: Range<usize>)
             let before = fetch.pages();
             let section = means.index.codes1.as_ref().unwrap_or(&means.index.narrow);
             let codes = fetch.want(section, range.start as u64, range.len())?;
-            let rows = if means.params.filter.is_some() {
+            let rows = if means.asks_rows() {
                 let range = shape.packed.range(list.start + lanes.start as u32, lanes.len());
                 Some((fetch.want(&means.index.rows, range.start as u64, range.len())?, range.start))
             } else {
@@ -144,11 +144,16 @@ impl Means<'_, '_> {
     /// Whether a scan reads pages that are not resident.
     pub(crate) fn reads_codes(&self) -> bool {
         let section = self.index.codes1.as_ref().unwrap_or(&self.index.narrow);
-        !self.codes_resident() && !(section.is_resident() && (self.params.filter.is_none() || self.rows.is_some()))
+        !self.codes_resident() && !(section.is_resident() && (!self.asks_rows() || self.rows.is_some()))
+    }
+
+    /// Whether the filter is asked by rows.
+    fn asks_rows(&self) -> bool {
+        self.params.filter.is_some() && self.params.positions.is_none()
     }
 
     fn codes_resident(&self) -> bool {
-        (self.codes1.is_some() || self.wide.is_some()) && (self.params.filter.is_none() || self.rows.is_some())
+        (self.codes1.is_some() || self.wide.is_some()) && (!self.asks_rows() || self.rows.is_some())
     }
 
     /// Where the narrowest codes of some places of a list lie in their section.

@@ -11,9 +11,11 @@ use crate::wire::json::{Decoded, Flaw, Reader};
 use ramekin_fields::{Language, Stem, Tokenizer, TokenizerKind};
 use serde_json::{Value, json};
 
-/// Stop words of a client's own in one index, and the bytes of each, at most: they are kept in memory.
+/// Stop words of a client's own in one index, the bytes of each, and of all, at most: each segment's entry in the manifest
+/// has them.
 const CUSTOM_MAX: usize = 1000;
 const CUSTOM_BYTES_MAX: usize = 128;
+const CUSTOM_BYTES_TOTAL: usize = 4 << 10;
 
 /// Stemmers that the API names.
 const STEMMERS: [&str; 19] = [
@@ -79,7 +81,7 @@ pub fn stop_words(reader: &mut Reader<'_>) -> Decoded<Value> {
     if reader.peek()? == b'"' {
         return language(reader).map(Value::from);
     }
-    let (mut languages, mut custom) = (Vec::new(), Vec::new());
+    let (mut languages, mut custom, mut total) = (Vec::new(), Vec::new(), 0);
     reader.object(|reader, key| {
         match key {
             "languages" | "custom" if reader.null()? => {}
@@ -95,9 +97,10 @@ pub fn stop_words(reader: &mut Reader<'_>) -> Decoded<Value> {
             "custom" => {
                 reader.array(|reader, at| {
                     let word = reader.string()?;
-                    if at >= CUSTOM_MAX || word.len() > CUSTOM_BYTES_MAX {
+                    total += word.len();
+                    if at >= CUSTOM_MAX || word.len() > CUSTOM_BYTES_MAX || total > CUSTOM_BYTES_TOTAL {
                         return Err(Flaw::invalid(format!(
-                            "at most {CUSTOM_MAX} words of {CUSTOM_BYTES_MAX} bytes are allowed"
+                            "at most {CUSTOM_MAX} words of {CUSTOM_BYTES_MAX} bytes are allowed, and {CUSTOM_BYTES_TOTAL} bytes in all"
                         )));
                     }
                     custom.push(word.into_owned());
@@ -172,9 +175,11 @@ mod tests {
     #[test]
     fn refusals() {
         let many = format!(r#""stopwords":{{"custom":[{}"x"]}}"#, r#""x","#.repeat(CUSTOM_MAX));
+        let long = format!(r#""stopwords":{{"custom":[{}"x"]}}"#, format!(r#""{}","#, "x".repeat(100)).repeat(60));
         for (said, kind, message) in [
             (r#""stopwords":"klingon""#, Kind::Malformed, "stopwords: unknown variant `klingon`"),
             (&*many, Kind::Invalid, "stopwords.custom[1000]: at most 1000 words"),
+            (&*long, Kind::Invalid, "stopwords.custom[40]: at most 1000 words"),
             (r#""stemmer":{"language":"english"}"#, Kind::Malformed, "missing field `type`"),
             (r#""stemmer":{"type":"snowball"}"#, Kind::Malformed, "missing field `language`"),
             (r#""stemmer":{"type":"snowball","language":"klingon"}"#, Kind::Malformed, "stemmer.language"),

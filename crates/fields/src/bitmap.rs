@@ -13,25 +13,30 @@ use ramekin_base::Result;
 use ramekin_memory::{Account, Reservation};
 use std::sync::Arc;
 
-/// Words that nobody uses, of all sizes together at most.
-const KEPT_BYTES: u64 = 1 << 20;
+/// Words that nobody uses, of all sizes together at most, and pieces of them.
+const KEPT_BYTES: u64 = 512 << 10;
+const KEPT_MAX: usize = 64;
 
 /// Words of bitmaps, with what pays for them.
 struct Words {
     words: Vec<u64>,
     memory: Reservation,
+    /// By the reserve, which is for searches under way.
+    is_lent: bool,
 }
 
 /// Where bitmaps come from and go to.
 pub struct Bitmaps {
     account: Account,
+    /// Pays where the account cannot.
+    reserve: Account,
     kept: Mutex<Vec<Words>>,
 }
 
 impl Bitmaps {
-    /// Paid for by `account`, those that are kept, too: one MiB at most.
-    pub fn new(account: &Account) -> Arc<Self> {
-        Arc::new(Self { account: account.clone(), kept: Mutex::default() })
+    /// Paid for by `account`, those that are kept, too: half a MiB at most; where it has nothing left, by `reserve`.
+    pub fn new(account: &Account, reserve: &Account) -> Arc<Self> {
+        Arc::new(Self { account: account.clone(), reserve: reserve.clone(), kept: Mutex::default() })
     }
 
     /// So many words, all zero.
@@ -46,19 +51,26 @@ impl Bitmaps {
             kept.words.resize(count, 0);
             return Ok(kept);
         }
-        let memory = self.account.try_reserve(count as u64 * 8).or_else(|_| {
+        let bytes = count as u64 * 8;
+        let own = self.account.try_reserve(bytes).or_else(|_| {
             // What is kept may be what is missing.
             self.kept.lock().clear();
-            self.account.try_reserve(count as u64 * 8)
-        })?;
-        Ok(Words { words: vec![0; count], memory })
+            self.account.try_reserve(bytes)
+        });
+        let is_lent = own.is_err();
+        let memory = own.or_else(|_| self.reserve.try_reserve(bytes))?;
+        Ok(Words { words: vec![0; count], memory, is_lent })
     }
 
     fn keep(&self, words: Words) {
         let mut kept = self.kept.lock();
-        let bytes: u64 = kept.iter().map(|kept| kept.memory.bytes()).sum();
-        if bytes + words.memory.bytes() <= KEPT_BYTES {
-            kept.push(words);
+        if words.memory.bytes() > KEPT_BYTES || words.is_lent {
+            return;
+        }
+        kept.push(words);
+        // Sizes that are no longer asked for go.
+        while kept.len() > KEPT_MAX || kept.iter().map(|kept| kept.memory.bytes()).sum::<u64>() > KEPT_BYTES {
+            kept.remove(0);
         }
     }
 }
@@ -68,12 +80,13 @@ pub struct Bitmap {
     rows: usize,
     pool: Arc<Bitmaps>,
     memory: Option<Reservation>,
+    is_lent: bool,
 }
 
 impl Drop for Bitmap {
     fn drop(&mut self) {
         if let Some(memory) = self.memory.take() {
-            self.pool.keep(Words { words: std::mem::take(&mut self.words), memory });
+            self.pool.keep(Words { words: std::mem::take(&mut self.words), memory, is_lent: self.is_lent });
         }
     }
 }
@@ -81,8 +94,8 @@ impl Drop for Bitmap {
 impl Bitmap {
     /// No row of so many.
     pub fn none(rows: usize, pool: &Arc<Bitmaps>) -> Result<Self> {
-        let Words { words, memory } = pool.take(rows.div_ceil(BLOCK))?;
-        Ok(Self { words, rows, pool: pool.clone(), memory: Some(memory) })
+        let Words { words, memory, is_lent } = pool.take(rows.div_ceil(BLOCK))?;
+        Ok(Self { words, rows, pool: pool.clone(), memory: Some(memory), is_lent })
     }
 
     /// All rows of so many.
@@ -183,7 +196,7 @@ mod tests {
     #[test]
     fn words_are_used_again_and_come_back_empty() {
         let budget = Budget::new(4 << 20);
-        let pool = Bitmaps::new(&budget.root().child("bits", ""));
+        let pool = Bitmaps::new(&budget.root().child("bits", ""), &budget.root());
         let first = Bitmap::all(100_000, &pool).unwrap();
         let at = first.words().as_ptr();
         assert_eq!((first.count(), budget.reserved()), (100_000, 12_504));
@@ -197,7 +210,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_and_goes_where_memory_is_missing() {
         let budget = Budget::new(4 << 20);
-        let pool = Bitmaps::new(&budget.root().child("bits", ""));
+        let pool = Bitmaps::new(&budget.root().child("bits", ""), &budget.root());
         let many: Vec<_> = (0..20).map(|_| Bitmap::none(1_000_000, &pool).unwrap()).collect();
         drop(many);
         assert!(budget.reserved() <= KEPT_BYTES && budget.reserved() > KEPT_BYTES / 2);

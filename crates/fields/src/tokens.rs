@@ -7,7 +7,7 @@
 //! ```
 
 use crate::key;
-use crate::words::{Language, Stem, StopWords, folded, is_spaceless, plain};
+use crate::words::{Language, Stem, StopWords, folded, is_spaceless, pieces, plain};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -118,20 +118,25 @@ impl Tokenizer {
             Kind::Whitespace => text.split_whitespace().for_each(&mut one),
             Kind::Word | Kind::Prefix => text.split(is_apart).filter(|word| !word.is_empty()).for_each(&mut one),
             Kind::Multilingual => {
-                for run in plain(text).split(is_apart).filter(|run| !run.is_empty()) {
-                    let mut left = run;
-                    while let Some(first) = left.chars().next() {
-                        let end = match is_spaceless(first) {
-                            true => first.len_utf8(),
-                            false => left.find(is_spaceless).unwrap_or(left.len()),
-                        };
-                        let (word, rest) = left.split_at(end);
-                        one(word);
-                        left = rest;
-                    }
+                for piece in pieces(text) {
+                    plain(piece).split(is_apart).for_each(|run| each_apart(run, &mut one));
                 }
             }
         }
+    }
+}
+
+/// Shows a run of letters, but for those of scripts that know no spaces: each of these is shown by itself.
+fn each_apart(run: &str, each: &mut dyn FnMut(&str)) {
+    let mut left = run;
+    while let Some(first) = left.chars().next() {
+        let end = match is_spaceless(first) {
+            true => first.len_utf8(),
+            false => left.find(is_spaceless).unwrap_or(left.len()),
+        };
+        let (word, rest) = left.split_at(end);
+        each(word);
+        left = rest;
     }
 }
 

@@ -154,6 +154,9 @@ pub enum Stem {
     Turkish,
 }
 
+/// Bytes of a word that has a stem at most.
+const STEMMED_MAX: usize = 256;
+
 /// Each of them with its name and its algorithm.
 const STEMS: [(Stem, &str, Algorithm); 18] = [
     (Stem::Arabic, "arabic", Algorithm::Arabic),
@@ -181,8 +184,12 @@ impl Stem {
         STEMS.iter().find(|(_, own, _)| *own == name).map(|(stem, ..)| *stem)
     }
 
+    /// The stem of a word; a very long one is its own, since stemming takes the square of its length.
     pub(crate) fn of(self, word: &str) -> Cow<'_, str> {
-        Stemmer::create(STEMS[self as usize].2).stem(word)
+        match word.len() <= STEMMED_MAX {
+            true => Stemmer::create(STEMS[self as usize].2).stem(word),
+            false => Cow::Borrowed(word),
+        }
     }
 }
 
@@ -201,6 +208,24 @@ pub(crate) fn folded(word: &str) -> String {
 fn is_latin(letter: char) -> bool {
     matches!(letter, '\u{aa}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{2c60}'..='\u{2c7f}' | '\u{a720}'..='\u{a7ff}' | '\u{fb00}'..='\u{fb06}' | '\u{ff10}'..='\u{ff5a}')
 }
+
+/// A text in pieces that end with a word, as far as words are not endless: what is made of a piece is small.
+pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
+    let mut left = text;
+    std::iter::from_fn(move || {
+        let most = (0..=PIECE_BYTES).rev().find(|at| left.is_char_boundary(*at)).unwrap_or(left.len());
+        let end = match left.len() <= PIECE_BYTES {
+            true => left.len(),
+            false => left[..most].rfind(char::is_whitespace).filter(|at| *at > 0).unwrap_or(most),
+        };
+        let (piece, rest) = left.split_at(end);
+        left = rest;
+        (!piece.is_empty()).then_some(piece)
+    })
+}
+
+/// Bytes of a piece at most.
+const PIECE_BYTES: usize = 4 << 10;
 
 /// A text in small letters without accents, whatever their script, and with one form of letters that have several.
 pub(crate) fn plain(text: &str) -> String {
@@ -239,6 +264,16 @@ mod tests {
         assert_eq!(Stem::English.of("running"), "run");
         assert_eq!(Stem::German.of("häuser"), "haus");
         assert_eq!(Stem::named("klingon"), None);
+    }
+
+    #[test]
+    fn pieces_are_small_and_whole() {
+        let text = format!("{} {}ü", "word ".repeat(3000), "x".repeat(10_000));
+        assert!(pieces(&text).all(|piece| piece.len() <= PIECE_BYTES));
+        assert_eq!(pieces(&text).collect::<String>(), text);
+        assert_eq!(pieces(&text).flat_map(str::split_whitespace).filter(|word| *word == "word").count(), 3000);
+        assert_eq!(pieces("").count(), 0);
+        assert_eq!(Stem::English.of(&"ay".repeat(100_000)).len(), 200_000);
     }
 
     #[test]

@@ -129,3 +129,11 @@ impl Centroids8 {
 fn f32_at(block: &[u8], at: usize) -> f32 {
     f32::from_le_bytes([block[at * 4], block[at * 4 + 1], block[at * 4 + 2], block[at * 4 + 3]])
 }
+
+/// The sum of products of a query with the int8 of one centroid of a block, whose first four lie at the start of `lane` and
+/// each further four 64 bytes behind the last.
+pub fn along(q: &[[f32; 4]], lane: &[u8]) -> f32 {
+    assert!(q.is_empty() || lane.len() >= (q.len() - 1) * 64 + 4, "a centroid of fewer dimensions");
+    // SAFETY: the lengths are checked, the level by the table.
+    unsafe { (kernels().along)(q, lane) }
+}

@@ -72,6 +72,8 @@ pub(crate) struct Kernels {
     // Centroids.
     /// Scores from query bytes and their scale.
     pub centroids: unsafe fn(&Centroids8, q: &[u8], scale: f32, packed: &[u8], out: &mut [f32]),
+    /// Products with the int8 of one lane: four dimensions, which are 64 bytes from the next four.
+    pub along: unsafe fn(&[[f32; 4]], lane: &[u8]) -> f32,
     /// Indices of all scores of at least the floor, in order, appended.
     pub at_least: unsafe fn(scores: &[f32], floor: f32, out: &mut Vec<u32>),
     /// The largest of each of up to 256 groups that share out all scores; returns how many groups.

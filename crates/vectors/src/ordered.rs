@@ -33,6 +33,9 @@ struct Entry {
     place: Place,
 }
 
+/// Times that points which came meanwhile are looked at.
+const LOOKS: usize = 4;
+
 /// An entry in a list that doubles.
 const ENTRY_BYTES: u64 = 2 * size_of::<Entry>() as u64;
 
@@ -192,17 +195,25 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The first of these and of the growing parts of a view; `None` where one of these has moved there.
+    /// The first of these and of the growing parts of a view; `None` where one of these has moved.
     fn answer(&self, view: &View, sealed: &First, parts: &Parts) -> Result<Option<Held<Vec<Ordered>>>> {
         let mut first = self.first()?;
         sealed.entries.iter().try_for_each(|entry| first.push(*entry))?;
         let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
-        read::each_growing(view, |page| {
+        read::each_growing_to(view, LOOKS, |page| {
             matching.keep(page)?;
             page.chunks(TEXTS).try_for_each(|points| self.add(view, points, &mut first))
         })?;
-        let has_moved = |entry: &Entry| view.growing().any(|part| part.read().find(entry.id).is_some());
-        if sealed.entries.iter().any(has_moved) {
+        let growing: Vec<_> = view.growing().collect();
+        let has_moved = |entry: &Entry| match entry.place {
+            Place::Sealed(..) => growing.iter().any(|part| part.read().find(entry.id).is_some()),
+            // The newest part is the first.
+            Place::Growing(at, slot) => {
+                growing[at].read().find(entry.id) != Some(slot)
+                    || growing[..at].iter().any(|part| part.read().find(entry.id).is_some())
+            }
+        };
+        if first.entries.iter().any(has_moved) {
             return Ok(None);
         }
         first.settle();

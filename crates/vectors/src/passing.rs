@@ -80,7 +80,8 @@ impl Matching<'_> {
         let known = Known { segment, pages: self.pages, fields: &fields };
         let evaluation = Evaluation { pages: self.pages, segment: &known, rows };
         let remembered = &self.shared.remembered;
-        let answer = remembered.ask(segment, &fields, self.filter);
+        let points = self.view.segments.iter().map(|segment| u64::from(segment.meta.points)).sum();
+        let answer = remembered.ask(segment, points, &fields, self.filter);
         let (mut passing, mut count, is_exact, estimate) = match &answer {
             Answer::Known(kept) => (kept.rows.clone(), kept.count, kept.is_exact, kept.estimate),
             _ => {
@@ -93,7 +94,7 @@ impl Matching<'_> {
         let kept = match answer {
             Answer::Known(kept) => Some(kept),
             Answer::Again(question) => {
-                Some(remembered.keep(question, &fields, self.filter, (&passing, count, is_exact, estimate)))
+                remembered.keep(question, &fields, self.filter, (&passing, count, is_exact, estimate))
             }
             Answer::New => None,
         };

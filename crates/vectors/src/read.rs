@@ -14,7 +14,7 @@ use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::texts;
 use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::{Filter, Path, Schema};
+use ramekin_fields::{Bitmap, Filter, Path, Schema};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use std::sync::Arc;
@@ -354,15 +354,28 @@ pub(crate) fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Vec<u32
 }
 
 /// Shows the points of the growing parts, oldest first, some at a time.
-pub(crate) fn each_growing(view: &View, mut each: impl FnMut(&mut Vec<(PointId, Place)>) -> Result<()>) -> Result<()> {
+pub(crate) fn each_growing(view: &View, each: impl FnMut(&mut Vec<(PointId, Place)>) -> Result<()>) -> Result<()> {
+    each_growing_to(view, 1, each)
+}
+
+/// The same, and then those that came meanwhile, so many times at most.
+pub(crate) fn each_growing_to(
+    view: &View,
+    times: usize,
+    mut each: impl FnMut(&mut Vec<(PointId, Place)>) -> Result<()>,
+) -> Result<()> {
     for (at, part) in view.oldest_growing() {
-        let slots = part.read().slots() as u32;
-        for slot in (0..slots).step_by(COUNTED as usize) {
-            let inner = part.read();
-            let alive = (slot..slots.min(slot + COUNTED)).filter(|slot| !inner.is_dead(*slot));
-            let mut page: Vec<_> = alive.map(|slot| (inner.id(slot), Place::Growing(at, slot))).collect();
-            drop(inner);
-            each(&mut page)?;
+        let mut from = 0;
+        for _ in 0..times {
+            let slots = part.read().slots() as u32;
+            for slot in (from..slots).step_by(COUNTED as usize) {
+                let inner = part.read();
+                let alive = (slot..slots.min(slot + COUNTED)).filter(|slot| !inner.is_dead(*slot));
+                let mut page: Vec<_> = alive.map(|slot| (inner.id(slot), Place::Growing(at, slot))).collect();
+                drop(inner);
+                each(&mut page)?;
+            }
+            from = slots;
         }
     }
     Ok(())
@@ -407,6 +420,13 @@ const COUNTED: u32 = 512;
 /// Rows that an estimate asks of each segment at most, where its indexes leave it unsure.
 const SAMPLED: u64 = 1024;
 
+/// One of each so many rows, about [`SAMPLED`] of them: any of these, so that no pattern of ids is met.
+fn sample(rows: &Bitmap, count: u64) -> Vec<u32> {
+    let stride = count.div_ceil(SAMPLED);
+    let is_taken = |at: u64| at % stride == ramekin_base::rng::mix(at / stride) % stride;
+    rows.iter().zip(0u64..).filter(|(_, at)| is_taken(*at)).map(|(row, _)| row).collect()
+}
+
 /// How many points pass a filter. An estimate of a segment is its indexes' answer, where they have one; else what a sample
 /// of the rows that may pass says.
 pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, exact: bool) -> Result<u64> {
@@ -422,14 +442,12 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, e
                 count += passing.rows.iter().filter(|row| !segment.dead.get(*row)).count() as u64;
                 continue;
             }
-            let may_pass = passing.rows.count();
+            let may_pass = passing.count;
             if !exact && may_pass > SAMPLED {
-                let rows: Vec<u32> = passing.rows.iter().step_by(may_pass.div_ceil(SAMPLED) as usize).collect();
-                let sampled = rows.len() as u64;
-                let mut page = sealed_page(shared, view, at, rows)?;
-                page.retain(|(_, place)| !matches!(place, Place::Sealed(_, row) if segment.dead.get(*row)));
-                matching.keep(&mut page)?;
-                count += page.len() as u64 * may_pass / sampled;
+                let rows = sample(&passing.rows, may_pass);
+                let passed = passing.of(&matching, at, &rows)?;
+                let alive = rows.iter().zip(passed).filter(|(row, passed)| *passed && !segment.dead.get(**row));
+                count += alive.count() as u64 * may_pass / rows.len().max(1) as u64;
                 continue;
             }
             let mut row = 0;

@@ -12,16 +12,19 @@ use crate::segment::Segment;
 use parking_lot::Mutex;
 use ramekin_base::Result;
 use ramekin_fields::{Bitmap, Filter};
-use ramekin_memory::Budget;
+use ramekin_memory::{Account, Budget, Reservation};
 use std::collections::VecDeque;
 use std::fmt::Write;
 use std::hash::{DefaultHasher, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 /// All of it takes one part of so many of the budget at most.
 const PART: u64 = 128;
-/// Questions after which one that comes again is new.
-const WHILE: usize = 64;
+/// Questions, a filter of a segment each, after which one that comes again is new.
+const WHILE: usize = 512;
+/// Answers that are kept at most.
+const KEPT_MAX: usize = 256;
 /// Characters of a filter, written out, that is remembered at most.
 const FILTER_MAX: usize = 8 << 10;
 
@@ -37,10 +40,25 @@ pub(crate) struct Kept {
     pub(crate) estimate: u64,
     /// By the name of the vector.
     positions: Mutex<Vec<(String, Arc<Bitmap>)>>,
+    /// What all of it takes.
+    bytes: AtomicU64,
+    _memory: Reservation,
 }
 
 /// A filter asked of a segment, in short.
-type Question = u64;
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Question {
+    hash: u64,
+    /// Of the filter, written out.
+    len: usize,
+}
+
+impl Question {
+    /// Bytes of a filter and of what is kept beside its bits, about.
+    fn bytes(self) -> u64 {
+        1024 + self.len as u64 * 4
+    }
+}
 
 /// What is known of a question.
 pub(crate) enum Answer {
@@ -52,6 +70,7 @@ pub(crate) enum Answer {
 
 pub(crate) struct Remembered {
     budget: Budget,
+    account: Account,
     inner: Mutex<Inner>,
 }
 
@@ -79,24 +98,30 @@ impl Write for Hash {
 /// `None`: the filter is too long to be remembered.
 fn question(segment: &Segment, filter: &Filter) -> Option<Question> {
     let mut hash = Hash { hasher: DefaultHasher::new(), left: FILTER_MAX };
-    write!(hash, "{} {filter:?}", segment.name).ok().map(|()| hash.hasher.finish())
-}
-
-impl Kept {
-    fn bytes(&self) -> u64 {
-        let positions: u64 = self.positions.lock().iter().map(|(_, bits)| bits.bytes()).sum();
-        self.rows.bytes() + positions + FILTER_MAX as u64
-    }
+    write!(hash, "{} {filter:?}", segment.name).ok()?;
+    Some(Question { hash: hash.hasher.finish(), len: FILTER_MAX - hash.left })
 }
 
 impl Remembered {
-    pub(crate) fn new(budget: Budget) -> Self {
-        Self { budget, inner: Mutex::default() }
+    pub(crate) fn new(budget: Budget, account: Account) -> Self {
+        Self { budget, account, inner: Mutex::default() }
     }
 
-    /// What is known of a filter over a segment with these indexes.
-    pub(crate) fn ask(&self, segment: &Segment, fields: &Arc<[Arc<FieldIndex>]>, filter: &Filter) -> Answer {
-        let Some(question) = question(segment, filter).filter(|_| !fields.is_empty()) else { return Answer::New };
+    fn most(&self) -> u64 {
+        self.budget.limit() / PART
+    }
+
+    /// What is known of a filter over a segment of so many `points` of a collection, with these indexes. Where not all
+    /// answers of the collection's segments have room, none is kept: each would make the next one go.
+    pub(crate) fn ask(
+        &self,
+        segment: &Segment,
+        points: u64,
+        fields: &Arc<[Arc<FieldIndex>]>,
+        filter: &Filter,
+    ) -> Answer {
+        let fits = !fields.is_empty() && points / 4 <= self.most();
+        let Some(question) = question(segment, filter).filter(|_| fits) else { return Answer::New };
         let mut inner = self.inner.lock();
         let is_it = |kept: &Arc<Kept>| {
             kept.question == question && kept.fields.ptr_eq(&Arc::downgrade(fields)) && kept.filter == *filter
@@ -116,20 +141,23 @@ impl Remembered {
         Answer::New
     }
 
-    /// Remembers an answer.
+    /// Remembers an answer. `None`: there is no memory for it.
     pub(crate) fn keep(
         &self,
         question: Question,
         fields: &Arc<[Arc<FieldIndex>]>,
         filter: &Filter,
         (rows, count, is_exact, estimate): (&Arc<Bitmap>, u64, bool, u64),
-    ) -> Arc<Kept> {
+    ) -> Option<Arc<Kept>> {
+        let _memory = self.account.try_reserve(question.bytes()).ok()?;
         let (rows, filter, fields) = (rows.clone(), filter.clone(), Arc::downgrade(fields));
+        let bytes = AtomicU64::new(rows.bytes() + question.bytes());
         let positions = Mutex::default();
-        let kept = Arc::new(Kept { question, filter, fields, rows, count, is_exact, estimate, positions });
+        let kept =
+            Arc::new(Kept { question, filter, fields, rows, count, is_exact, estimate, positions, bytes, _memory });
         self.inner.lock().kept.push(kept.clone());
         self.trim();
-        kept
+        Some(kept)
     }
 
     /// The positions of the rows of an answer, made by `make` the first time.
@@ -146,18 +174,19 @@ impl Remembered {
         let made = Arc::new(make()?);
         positions.push((using.to_owned(), made.clone()));
         drop(positions);
+        kept.bytes.fetch_add(made.bytes(), Ordering::Relaxed);
         self.trim();
         Ok(made)
     }
 
     /// Forgets what was not asked for longest, and what no index stands behind any more, until the rest is not too much.
     fn trim(&self) {
-        let most = self.budget.limit() / PART;
+        let most = self.most();
         let mut inner = self.inner.lock();
         inner.kept.retain(|kept| kept.fields.strong_count() > 0);
-        let mut bytes: u64 = inner.kept.iter().map(|kept| kept.bytes()).sum();
-        while bytes > most && !inner.kept.is_empty() {
-            bytes -= inner.kept.remove(0).bytes();
+        let bytes_of = |kept: &Arc<Kept>| kept.bytes.load(Ordering::Relaxed);
+        while inner.kept.len() > KEPT_MAX || inner.kept.iter().map(bytes_of).sum::<u64>() > most {
+            inner.kept.remove(0);
         }
     }
 }

@@ -359,7 +359,11 @@ impl<'a> Passed<'a> {
             // Reads are counted where they are limited.
             Some(kept) if is_plain && !params.exact && params.max_reads.is_none() => {
                 let make = || positions(passing.rows.words());
-                self.matching.shared.remembered.positions(kept, using, make)?
+                match self.matching.shared.remembered.positions(kept, using, make) {
+                    // Lists can be scanned without them.
+                    Err(error) if error.kind().is_memory() && !each => return Ok(None),
+                    made => made?,
+                }
             }
             _ if !each => return Ok(None),
             _ if is_plain => Arc::new(positions(passing.rows.words())?),

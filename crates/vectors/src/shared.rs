@@ -40,6 +40,8 @@ pub(crate) struct Accounts {
     pub(crate) merge: Account,
     pub(crate) log: Account,
     pub(crate) queries: Account,
+    /// Bits of rows that pass filters, kept for the next search.
+    pub(crate) filters: Account,
     pub(crate) reservoir: Account,
     pub(crate) manifest: Account,
 }
@@ -191,7 +193,8 @@ impl Shared {
                 if let Some(collection) = catalog.by_number(*number) {
                     collection.set_index(path, index.as_ref());
                     self.manifest_dirty.store(true, Ordering::SeqCst);
-                    self.wake_background();
+                    // Tables that are gone leave their room to others.
+                    rest::plan_again(self);
                 }
             }
             MetaOp::Aliases { actions } => catalog.apply_aliases(actions),

@@ -88,6 +88,10 @@ impl Accounts {
                 .child("merge", "rows x 4 + buffers and index build of one merge")
                 .with_limit(limits.merge_work),
             log: parent.child("log", "commit buffer + reads of payloads under way"),
+            filters: parent.child(
+                "filters",
+                "rows of segments / 8, of filters that are asked or remembered; budget / 128 + 512 KiB",
+            ),
             queries: parent
                 .child("queries", "results x (336 + 208 x growing parts) + payloads and vectors returned + scratches"),
             reservoir: parent
@@ -118,7 +122,8 @@ impl Store {
         };
         let durable = manifest.map_or(0..0, |manifest| manifest.log());
         let log_from = durable.start;
-        let bitmaps = Bitmaps::new(&accounts.queries);
+        let bitmaps = Bitmaps::new(&accounts.filters, &accounts.queries);
+        let remembered = Remembered::new(options.budget.clone(), accounts.filters.clone());
         let shared = Arc::new(Shared {
             pages: options.pages.clone(),
             budget: options.budget.clone(),
@@ -143,7 +148,7 @@ impl Store {
             work: Signal::default(),
             scratches: Mutex::new(Vec::new()),
             bitmaps,
-            remembered: Remembered::new(options.budget.clone()),
+            remembered,
             closing: AtomicBool::new(false),
             inline: AtomicBool::new(true),
             rest: Rest::default(),

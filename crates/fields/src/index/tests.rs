@@ -158,7 +158,7 @@ proptest! {
         for filter in filters {
             let filter = filter.with_indexes(&|asked| (*asked == path()).then(|| schema.clone()));
             let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
-            let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root())).unwrap();
+            let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root(), &place.budget.root())).unwrap();
             let (is_exact, most) = evaluation.keep(&filter, &mut passing).unwrap();
             prop_assert!(passing.count() <= most || !is_exact, "{} of {most} for {:?}", passing.count(), filter);
             for (row, payload) in payloads.iter().enumerate() {
@@ -210,7 +210,7 @@ proptest! {
             let filter = filter.with_indexes(&|asked| (*asked == path()).then(|| schema.clone()));
             let one = One(&index);
             let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
-            let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root())).unwrap();
+            let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root(), &place.budget.root())).unwrap();
             if evaluation.keep(&filter, &mut passing).is_ok() {
                 prop_assert!(passing.count() <= payloads.len() as u64);
             }
@@ -243,7 +243,8 @@ fn a_build_in_little_memory_makes_the_same_index() {
     let filter = filter.with_indexes(&|_| Some(Arc::new(schema.clone())));
     let mut counts = Vec::new();
     for index in [&small, &large] {
-        let mut passing = Bitmap::all(rows as usize, &Bitmaps::new(&place.budget.root())).unwrap();
+        let mut passing =
+            Bitmap::all(rows as usize, &Bitmaps::new(&place.budget.root(), &place.budget.root())).unwrap();
         let one = One(index);
         assert!(
             Evaluation { pages: &place.pages, segment: &one, rows: rows as usize }

@@ -43,6 +43,7 @@ pub(crate) static TABLE: Kernels = Kernels {
         unsafe { plain::scan_with(scan::scan_block, query, blocks, lanes, probe, out) }
     },
     centroids: dots::centroids,
+    along: dots::along,
     at_least,
     group_best,
 };

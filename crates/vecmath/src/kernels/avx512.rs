@@ -37,6 +37,7 @@ pub(crate) static TABLE: Kernels = Kernels {
     scan_block: scan::scan_block,
     scan: scan::scan,
     centroids: dots::centroids,
+    along: avx2::TABLE.along,
     at_least: select::at_least,
     group_best: select::group_best,
 };

@@ -40,6 +40,7 @@ pub(crate) static TABLE: Kernels = Kernels {
         unsafe { scan_with(scan_block, query, blocks, lanes, probe, out) }
     },
     centroids,
+    along,
     at_least,
     group_best,
 };
@@ -322,6 +323,16 @@ fn centroids(shape: &Centroids8, q: &[u8], scale: f32, packed: &[u8], out: &mut 
             *out = (sum * scale) * f32::from_le_bytes(c_scale) + f32::from_le_bytes(bias);
         }
     }
+}
+
+fn along(q: &[[f32; 4]], lane: &[u8]) -> f32 {
+    let mut sums = [0f32; 4];
+    for (four, dims) in q.iter().zip(lane.chunks(64)) {
+        for ((sum, q), c) in sums.iter_mut().zip(four).zip(dims) {
+            *sum += q * f32::from(*c as i8);
+        }
+    }
+    sums[0] + sums[2] + (sums[1] + sums[3])
 }
 
 fn at_least(scores: &[f32], floor: f32, out: &mut Vec<u32>) {

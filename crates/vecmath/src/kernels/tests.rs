@@ -272,6 +272,19 @@ proptest! {
     }
 
     #[test]
+    fn one_centroid(fours in 0usize..200, seed: u64) {
+        let mut rng = Rng::new(seed);
+        let (q, lane) = (gaussian(fours * 4, &mut rng), noise(fours * 64 + 4, &mut rng));
+        let q = q.as_chunks::<4>().0;
+        // SAFETY: plain code.
+        let wanted = unsafe { (plain::TABLE.along)(q, &lane) };
+        for table in levels() {
+            // SAFETY: the level is there, and the lengths fit.
+            prop_assert_eq!(unsafe { (table.along)(q, &lane) }, wanted);
+        }
+    }
+
+    #[test]
     fn finding_scores(len in 0usize..1500, seed: u64) {
         let mut rng = Rng::new(seed);
         let mut scores = gaussian(len, &mut rng);

@@ -134,3 +134,21 @@ pub(in super::super) unsafe fn centroids(shape: &Centroids8, q: &[u8], scale: f3
         out.copy_from_slice(&scores[..out.len()]);
     }
 }
+
+/// The same sums in the same order as in plain code: no product is fused with its sum.
+///
+/// # Safety
+/// Four bytes of the lane lie at every 64, as many times as there are fours of the query.
+#[target_feature(enable = "avx2,fma")]
+pub(in super::super) unsafe fn along(q: &[[f32; 4]], lane: &[u8]) -> f32 {
+    let mut sums = _mm_setzero_ps();
+    for (at, four) in q.iter().enumerate() {
+        // SAFETY: the caller promises that they are there.
+        let (dims, four) =
+            unsafe { (lane.as_ptr().add(at * 64).cast::<i32>().read_unaligned(), _mm_loadu_ps(four.as_ptr())) };
+        let dims = _mm_cvtepi32_ps(_mm_cvtepi8_epi32(_mm_cvtsi32_si128(dims)));
+        sums = _mm_add_ps(sums, _mm_mul_ps(four, dims));
+    }
+    let pairs = _mm_add_ps(sums, _mm_movehl_ps(sums, sums));
+    _mm_cvtss_f32(_mm_add_ss(pairs, _mm_shuffle_ps::<1>(pairs, pairs)))
+}
