@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
-/// A language whose stop words are known; the lists are those of NLTK, or of the ISO collection where that has none.
+/// A language whose stop words are known; the lists are those of NLTK, but for Japanese, of which it has none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Language {
@@ -98,12 +98,60 @@ impl Language {
     fn stop_words(self) -> &'static [&'static str] {
         static LISTS: [OnceLock<Box<[&'static str]>>; LANGUAGES.len()] = [const { OnceLock::new() }; LANGUAGES.len()];
         LISTS[self as usize].get_or_init(|| {
-            let mut words = stop_words::lookup(LANGUAGES[self as usize].2).unwrap_or_default().to_vec();
+            let mut words = stop_words::lookup(LANGUAGES[self as usize].2).unwrap_or(&JAPANESE).to_vec();
             words.sort_unstable();
             words.into()
         })
     }
 }
+
+/// Particles, pronouns and auxiliary verbs.
+const JAPANESE: [&str; 44] = [
+    "は",
+    "が",
+    "の",
+    "に",
+    "を",
+    "で",
+    "と",
+    "も",
+    "へ",
+    "から",
+    "まで",
+    "より",
+    "や",
+    "か",
+    "ね",
+    "よ",
+    "です",
+    "ます",
+    "でした",
+    "ました",
+    "だ",
+    "である",
+    "する",
+    "いる",
+    "ある",
+    "なる",
+    "こと",
+    "もの",
+    "これ",
+    "それ",
+    "あれ",
+    "この",
+    "その",
+    "あの",
+    "ここ",
+    "そこ",
+    "あそこ",
+    "どこ",
+    "だれ",
+    "なに",
+    "私",
+    "彼",
+    "彼女",
+    "しかし",
+];
 
 /// Words that do not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -193,20 +241,64 @@ impl Stem {
     }
 }
 
+/// Latin letters that are no letter with a mark, as ASCII writes them.
+const FOLDED: [(char, &str); 38] = [
+    ('ß', "ss"),
+    ('ẞ', "SS"),
+    ('æ', "ae"),
+    ('Æ', "AE"),
+    ('œ', "oe"),
+    ('Œ', "OE"),
+    ('ø', "o"),
+    ('Ø', "O"),
+    ('đ', "d"),
+    ('Đ', "D"),
+    ('ð', "d"),
+    ('Ð', "D"),
+    ('þ', "th"),
+    ('Þ', "TH"),
+    ('ł', "l"),
+    ('Ł', "L"),
+    ('ħ', "h"),
+    ('Ħ', "H"),
+    ('ı', "i"),
+    ('ĸ', "q"),
+    ('ŋ', "n"),
+    ('Ŋ', "N"),
+    ('ŧ', "t"),
+    ('Ŧ', "T"),
+    ('ſ', "s"),
+    ('ƀ', "b"),
+    ('ɓ', "b"),
+    ('ɖ', "d"),
+    ('ɗ', "d"),
+    ('ə', "a"),
+    ('ƒ', "f"),
+    ('ɠ', "g"),
+    ('ɨ', "i"),
+    ('ƙ', "k"),
+    ('ɲ', "n"),
+    ('ɔ', "o"),
+    ('ʉ', "u"),
+    ('ƴ', "y"),
+];
+
 /// A word with Latin letters as ASCII writes them; others stay.
 pub(crate) fn folded(word: &str) -> String {
     let mut folded = String::with_capacity(word.len());
     for letter in word.nfc() {
-        match deunicode::deunicode_char(letter).filter(|_| is_latin(letter)) {
-            Some(ascii) => folded.push_str(ascii),
-            None => folded.push(letter),
+        let plain = FOLDED.iter().find(|(own, _)| *own == letter).map(|(_, plain)| *plain);
+        match plain {
+            _ if letter.is_ascii() || !is_latin(letter) => folded.push(letter),
+            Some(plain) => folded.push_str(plain),
+            None => folded.extend(std::iter::once(letter).nfkd().filter(|letter| !is_combining_mark(*letter))),
         }
     }
     folded
 }
 
 fn is_latin(letter: char) -> bool {
-    matches!(letter, '\u{aa}'..='\u{24f}' | '\u{1e00}'..='\u{1eff}' | '\u{2c60}'..='\u{2c7f}' | '\u{a720}'..='\u{a7ff}' | '\u{fb00}'..='\u{fb06}' | '\u{ff10}'..='\u{ff5a}')
+    matches!(letter, '\u{aa}'..='\u{24f}' | '\u{250}'..='\u{2af}' | '\u{1e00}'..='\u{1eff}' | '\u{fb00}'..='\u{fb06}' | '\u{ff10}'..='\u{ff5a}')
 }
 
 /// A text in pieces that end with a word, as far as words are not endless: what is made of a piece is small.
