@@ -43,6 +43,11 @@ impl Bits {
         self.words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
     }
 
+    /// Clears every bit of `words` that is set here.
+    pub(crate) fn clear_in(&self, words: &mut [u64]) {
+        words.iter_mut().zip(&self.words).for_each(|(word, own)| *word &= !own.load(Ordering::Acquire));
+    }
+
     /// Sets every bit that is set in `words` (as many as fit).
     pub(crate) fn merge(&self, words: &[u64]) {
         for (index, mut word) in words.iter().copied().enumerate() {

@@ -12,7 +12,6 @@ use crate::api::FacetValue;
 use crate::collection::{Collection, View};
 use crate::field_index::{self, FieldIndex};
 use crate::matching::Matching;
-use crate::passing::own;
 use crate::read::{self, Place, TEXTS};
 use crate::shared::Shared;
 use ramekin_base::{Error, PointId, Result};
@@ -74,7 +73,7 @@ struct Sealed {
     /// Of rows that no index knows.
     counts: Counts,
     /// Of each segment with an index the rows that count.
-    parts: Vec<(usize, Arc<FieldIndex>, Arc<Bitmap>)>,
+    parts: Vec<(usize, Arc<FieldIndex>, Bitmap)>,
 }
 
 impl Asked<'_> {
@@ -84,16 +83,14 @@ impl Asked<'_> {
         let counts = Counts { by_key: BTreeMap::new(), memory: account.try_reserve(0)? };
         let mut sealed = Sealed { counts, parts: Vec::new() };
         for (at, segment) in view.segments.iter().enumerate() {
-            let mut shared = matching.passing(at)?.sure(&matching, at)?;
-            let rows = own(&mut shared)?;
-            let dead = segment.dead.words();
-            rows.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
-            let (index, unknown) = field_index::known(segment, (self.path, self.schema), rows, &self.shared.bitmaps)?;
+            let mut rows = matching.passing(at)?.sure(&matching, at)?;
+            let (index, unknown) =
+                field_index::known(segment, (self.path, self.schema), &mut rows, &self.shared.bitmaps)?;
             for some in unknown.iter().flat_map(|unknown| unknown.chunks(TEXTS)) {
                 let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Sealed(at, *row))).collect();
                 self.add(view, &points, &mut sealed.counts)?;
             }
-            sealed.parts.extend(index.map(|index| (at, index, shared)));
+            sealed.parts.extend(index.map(|index| (at, index, rows)));
         }
         Ok(sealed)
     }

@@ -114,7 +114,8 @@ pub(crate) fn stale(segment: &Segment, fields: &[Arc<FieldIndex>], pool: &Arc<Bi
     Ok((stale.next(0).is_some()).then_some(stale))
 }
 
-/// The index of a field over a segment, if there is one. Of some rows those that it knows are left; the others come back.
+/// The index of a field over a segment, if there is one. Of some rows those that are alive and that it knows are left; the
+/// others that are alive come back.
 pub(crate) fn known(
     segment: &Segment,
     (path, schema): (&Path, &Schema),
@@ -123,6 +124,7 @@ pub(crate) fn known(
 ) -> Result<(Option<Arc<FieldIndex>>, Option<Bitmap>)> {
     let fields = segment.fields.read().clone();
     let own = fields.iter().find(|field| field.path == *path && *field.schema == *schema).cloned();
+    segment.dead.clear_in(rows.words_mut());
     let mut unknown = match &own {
         Some(own) => stale(segment, std::slice::from_ref(own), pool)?,
         None => Some(Bitmap::all(rows.rows(), pool)?),

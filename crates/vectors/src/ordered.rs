@@ -116,8 +116,6 @@ impl Asking<'_> {
         let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
         for (at, segment) in view.segments.iter().enumerate() {
             let mut passing = matching.passing(at)?;
-            let dead = segment.dead.words();
-            passing.own()?.words_mut().iter_mut().zip(dead).for_each(|(word, dead)| *word &= !dead);
             let (own, unknown) =
                 field_index::known(segment, (&self.order.path, self.schema), passing.own()?, &self.shared.bitmaps)?;
             if let Some(own) = own {

@@ -48,21 +48,21 @@ impl Passing {
     }
 
     /// The rows that pass, once those that may were asked; dead ones may be among them.
-    pub(crate) fn sure(mut self, matching: &Matching<'_>, segment: usize) -> Result<Arc<Bitmap>> {
-        let mut next = self.rows.next(0).filter(|_| !self.is_sure());
-        while let Some(first) = next {
-            let unsure = |row: &u32| self.is_unsure(*row);
-            let some = std::iter::successors(Some(first), |row| self.rows.next(row + 1)).filter(unsure).take(TEXTS);
-            let some: Vec<u32> = some.collect();
-            let rows = own(&mut self.rows)?;
+    pub(crate) fn sure(&self, matching: &Matching<'_>, segment: usize) -> Result<Bitmap> {
+        let mut rows = self.rows.copy()?;
+        if self.is_sure() {
+            return Ok(rows);
+        }
+        let mut unsure = self.rows.iter().filter(|row| self.is_unsure(*row)).peekable();
+        while unsure.peek().is_some() {
+            let some: Vec<u32> = unsure.by_ref().take(TEXTS).collect();
             for (row, passes) in some.iter().zip(matching.rows(segment, &some)?) {
                 if !passes {
                     rows.words_mut()[*row as usize / 64] &= !(1 << (row % 64));
                 }
             }
-            next = some.last().and_then(|last| self.rows.next(last + 1));
         }
-        Ok(self.rows)
+        Ok(rows)
     }
 
     /// Each row that is left passes.
@@ -110,7 +110,7 @@ impl Matching<'_> {
 }
 
 /// A bitmap that nobody else sees.
-pub(crate) fn own(rows: &mut Arc<Bitmap>) -> Result<&mut Bitmap> {
+fn own(rows: &mut Arc<Bitmap>) -> Result<&mut Bitmap> {
     if Arc::get_mut(rows).is_none() {
         *rows = Arc::new(rows.copy()?);
     }
