@@ -1,29 +1,38 @@
-//! The values of a field by point, as small as their codes: a bit-sliced column (Li and Patel, BitWeaving, SIGMOD 2013,
-//! the vertical layout).
+//! The values of a field by point, as small as their codes.
 //!
 //! ```text
 //!   code     a value's place in the sorted dictionary; then one for "no value"; all bits set: "several"
 //!
-//!   block    64 points: one word for each bit of their codes, the lowest first          width x 8 bytes
-//!   quad     four blocks, word by word: a range of codes is checked for all 256 points with a few wide steps a bit
+//!   block    64 codes, bit behind bit, the first lowest                 width x 8 bytes
 //!
-//!   starts   of each block: values of several before it                                  only where points have several
-//!   groups   of 64 such values: which are the last of their point, then a block of their codes
+//!   several  of each block: which points have several values, and where its record starts; only where points have several
+//!   record   of a block with such points: which of their values are the last of their point, a word for 64 of them; then
+//!            their codes, in blocks
 //! ```
 //!
-//! A point with one value costs the bits of its code and nothing else.
+//! A point with one value costs the bits of its code and nothing else. One point's code lies in one or two lines of the
+//! processor's cache however many values the field has; whole blocks are taken apart eight codes at a time (`wanted.rs`).
+
+mod wanted;
+
+pub use wanted::Wanted;
 
 use ramekin_base::Result;
 use std::ops::Range;
+use zerocopy::little_endian::{U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Points of a block.
 pub const BLOCK: usize = 64;
-/// Blocks of a quad, and its points.
-pub const LANES: usize = 4;
-pub const QUAD: usize = BLOCK * LANES;
 
-/// A word of each block of a quad: the processor has words as wide.
-pub type Lanes = [u64; LANES];
+/// Blocks whose memory is asked for together.
+const TOGETHER: usize = 16;
+
+/// Bytes of a word.
+const WORD: usize = 8;
+
+/// Values of the points of a block at most, of those that have several: a field with more has no column.
+const VALUES_MAX: usize = 1 << 14;
 
 /// What one point has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,13 +45,33 @@ pub enum Cell<'a> {
 
 /// Bits of a code where there are so many values.
 pub fn width(distinct: u32, has_nothing: bool, has_several: bool) -> usize {
-    // "Several" stands above "nothing", which then has its code whether it occurs or not.
-    let codes = u64::from(distinct) + if has_several { 2 } else { u64::from(has_nothing) };
+    let codes = u64::from(distinct) + u64::from(has_nothing) + u64::from(has_several);
     (u64::BITS - codes.saturating_sub(1).leading_zeros()) as usize
 }
 
-/// Called with words of quads and of groups.
-pub(crate) type EachWords<'a> = dyn FnMut(&[Lanes], &[u64]) -> Result<()> + 'a;
+/// Bytes of a block.
+pub(crate) fn block_bytes(width: usize) -> usize {
+    width * BLOCK / 8
+}
+
+/// Of a block the points that have several values, and the words of records before its own. Behind the last block stands one
+/// more, whose record is not there.
+#[derive(Debug, Clone, Copy, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Several {
+    points: U64,
+    start: U32,
+}
+
+impl Several {
+    /// Bytes of records before its own.
+    pub(crate) fn start(self) -> usize {
+        self.start.get() as usize * WORD
+    }
+}
+
+/// Called with bytes of blocks and of records.
+pub(crate) type EachBytes<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
 /// Packs points one after another.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -50,148 +79,155 @@ pub struct Packer {
     distinct: u32,
     width: usize,
     rows: usize,
-    has_several: bool,
-    planes: Vec<Lanes>,
-    starts: Vec<u32>,
-    groups: Vec<u64>,
-    several: usize,
+    codes: Vec<u8>,
+    several: Vec<Several>,
+    records: Vec<u8>,
+    /// Of the record that is being made.
+    values: Vec<u32>,
+    lasts: Vec<u64>,
+    overflows: bool,
 }
 
 impl Packer {
     /// Of points that have codes below `distinct`, and what else some of them have.
     pub fn new(distinct: u32, has_nothing: bool, has_several: bool) -> Self {
         let width = width(distinct, has_nothing, has_several);
-        Self { distinct, width, has_several, ..Self::default() }
+        let several = if has_several { vec![Several::default()] } else { Vec::new() };
+        Self { distinct, width, several, ..Self::default() }
     }
 
     pub fn push(&mut self, cell: Cell<'_>) {
-        if self.rows.is_multiple_of(QUAD) {
-            self.planes.resize(self.planes.len() + self.width, [0; LANES]);
-        }
-        if self.rows.is_multiple_of(BLOCK) && self.has_several {
-            self.starts.push(self.several as u32);
+        let bit = self.rows % BLOCK;
+        if bit == 0 {
+            self.codes.resize(self.codes.len() + block_bytes(self.width), 0);
         }
         let code = match cell {
-            Cell::One(code) => u64::from(code),
-            Cell::Nothing => u64::from(self.distinct),
+            Cell::One(code) => code,
+            Cell::Nothing => self.distinct,
             Cell::Several(codes) => {
-                codes.iter().enumerate().for_each(|(at, code)| self.push_value(*code, at + 1 == codes.len()));
-                u64::MAX
+                self.push_values(bit, codes);
+                ((1u64 << self.width) - 1) as u32
             }
         };
-        let (quad, lane, bit) = (self.planes.len() - self.width, self.rows / BLOCK % LANES, self.rows % BLOCK);
-        let words = self.planes[quad..].iter_mut().map(|plane| &mut plane[lane]);
-        set(words, bit, code);
+        let block = self.codes.len() - block_bytes(self.width);
+        put(&mut self.codes[block..], bit, self.width, code);
         self.rows += 1;
-    }
-
-    fn push_value(&mut self, code: u32, is_last: bool) {
-        let bit = self.several % BLOCK;
-        if bit == 0 {
-            self.groups.resize(self.groups.len() + 1 + self.width, 0);
+        if self.rows.is_multiple_of(BLOCK) {
+            self.end();
         }
-        let group = self.groups.len() - 1 - self.width;
-        self.groups[group] |= u64::from(is_last) << bit;
-        set(self.groups[group + 1..].iter_mut(), bit, u64::from(code));
-        self.several += 1;
     }
 
+    fn push_values(&mut self, bit: usize, codes: &[u32]) {
+        let Some(block) = self.several.last_mut().filter(|_| self.values.len() + codes.len() <= VALUES_MAX) else {
+            self.overflows = true;
+            return;
+        };
+        block.points |= U64::new(1 << bit);
+        self.values.extend(codes);
+        let last = self.values.len() - 1;
+        self.lasts.resize(last / BLOCK + 1, 0);
+        self.lasts[last / BLOCK] |= 1 << (last % BLOCK);
+    }
+
+    /// Ends the last block: no more points come. Of a block that has ended, nothing changes.
+    pub fn end(&mut self) {
+        let is_open = self.several.len() <= self.rows.div_ceil(BLOCK);
+        let Some(last) = self.several.last().copied().filter(|_| is_open) else { return };
+        let from = self.records.len();
+        self.lasts.iter().for_each(|word| self.records.extend_from_slice(&word.to_le_bytes()));
+        for values in self.values.chunks(BLOCK) {
+            let block = self.records.len();
+            self.records.resize(block + block_bytes(self.width), 0);
+            for (at, code) in values.iter().enumerate() {
+                put(&mut self.records[block..], at, self.width, *code);
+            }
+        }
+        let start = last.start + U32::new(((self.records.len() - from) / WORD) as u32);
+        self.several.push(Several { points: U64::ZERO, start });
+        self.values.clear();
+        self.lasts.clear();
+    }
+
+    /// The column of the blocks that have ended.
     pub fn column(&self) -> Column<'_> {
-        let Self { distinct, width, rows, planes, starts, groups, .. } = self;
-        Column { distinct: *distinct, rows: *rows, width: *width, planes, starts, groups }
+        let Self { width, codes, several, records, .. } = self;
+        Column { width: *width, codes, several, records }
     }
 
-    /// Shows the words of quads and groups that are whole, or of all where no more points come, and lets go of them.
-    pub(crate) fn drain(&mut self, is_end: bool, each: &mut EachWords<'_>) -> Result<()> {
-        let planes = if is_end || self.rows.is_multiple_of(QUAD) { self.planes.len() } else { 0 };
-        // The last group is open, unless it is full.
-        let open = if is_end || self.several.is_multiple_of(BLOCK) { 0 } else { 1 + self.width };
-        let groups = self.groups.len() - open;
-        if planes + groups > 0 {
-            each(&self.planes[..planes], &self.groups[..groups])?;
-            self.planes.drain(..planes);
-            self.groups.drain(..groups);
+    /// Shows the bytes of blocks and records that are whole, or of all where no more points come, and lets go of them.
+    pub(crate) fn drain(&mut self, is_end: bool, each: &mut EachBytes<'_>) -> Result<()> {
+        if is_end {
+            self.end();
+        }
+        if is_end || self.rows.is_multiple_of(BLOCK) {
+            each(&self.codes, &self.records)?;
+            self.codes.clear();
+            self.records.clear();
         }
         Ok(())
     }
 
-    /// Of each block the values of several before it, and of all.
-    pub(crate) fn into_starts(mut self) -> Vec<u32> {
-        self.starts.push(self.several as u32);
-        self.starts
+    /// Where the records are. `None` where a block has too many values.
+    pub(crate) fn into_several(self) -> Option<Vec<Several>> {
+        (!self.overflows).then_some(self.several)
     }
 
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
-        size_of_val(&*self.planes) + self.groups.len() * 8 + self.starts.len() * 4
+        self.codes.len() + self.records.len() + size_of_val(&*self.several)
     }
 }
 
-fn set<'a>(planes: impl Iterator<Item = &'a mut u64>, bit: usize, code: u64) {
-    planes.enumerate().for_each(|(at, plane)| *plane |= (code >> at & 1) << bit);
+/// Where a code lies: the first of eight bytes that hold it, and by how many bits it is shifted there.
+#[inline(always)]
+fn place(len: usize, at: usize, width: usize) -> (usize, usize) {
+    let bit = at * width;
+    let byte = (bit / 8).min(len - WORD);
+    (byte, bit - byte * 8)
 }
 
-/// Codes that are asked for.
-#[derive(Debug, Clone, Default)]
-pub struct Wanted {
-    /// Ascending and apart.
-    ranges: Vec<Range<u32>>,
-    /// A bit for each of the lowest codes.
-    table: u64,
+/// Sets a code of a block that has none there.
+fn put(block: &mut [u8], at: usize, width: usize, code: u32) {
+    if width == 0 {
+        return;
+    }
+    let (byte, shift) = place(block.len(), at, width);
+    let shifted = (u64::from(code) << shift).to_le_bytes();
+    block[byte..byte + WORD].iter_mut().zip(shifted).for_each(|(byte, new)| *byte |= new);
 }
 
-impl Wanted {
-    /// `ranges` are ascending and apart.
-    pub fn new(ranges: Vec<Range<u32>>) -> Self {
-        let ones = |count: u32| if count >= u64::BITS { u64::MAX } else { (1 << count) - 1 };
-        let table = ranges.iter().fold(0, |table, range| table | ones(range.end) & !ones(range.start));
-        Self { ranges, table }
-    }
+/// The code at a place of blocks; `width` is 1 to 32, and the place is in the blocks.
+#[inline(always)]
+fn get(blocks: &[u8], at: usize, width: usize) -> u32 {
+    let (byte, shift) = place(blocks.len(), at, width);
+    (word(blocks, byte) >> shift & ((1 << width) - 1)) as u32
+}
 
-    pub fn ranges(&self) -> &[Range<u32>] {
-        &self.ranges
+/// The word that begins at a byte; 0 behind the end.
+#[inline(always)]
+fn word(bytes: &[u8], at: usize) -> u64 {
+    match bytes.get(at..).and_then(<[u8]>::first_chunk) {
+        Some(word) => u64::from_le_bytes(*word),
+        None => 0,
     }
+}
 
-    #[inline(always)]
-    fn holds(&self, code: u32) -> bool {
-        if code < u64::BITS {
-            return self.table >> code & 1 == 1;
-        }
-        let before = self.ranges.partition_point(|range| range.end <= code);
-        self.ranges.get(before).is_some_and(|range| range.start <= code)
-    }
-
-    /// Which codes of some blocks are wanted: a bit each.
-    #[inline(always)]
-    fn of_blocks(&self, planes: &[Lanes]) -> Lanes {
-        let mut passed = [0; LANES];
-        for range in &self.ranges {
-            let own = match range.len() {
-                1 => equal(planes, range.start),
-                _ => {
-                    let (end, start) = (below(planes, range.end), below(planes, range.start));
-                    std::array::from_fn(|lane| end[lane] & !start[lane])
-                }
-            };
-            for lane in 0..LANES {
-                passed[lane] |= own[lane];
-            }
-        }
-        passed
-    }
+/// Asks for the memory at a byte, if there is any: what is asked for together is waited for together.
+#[inline(always)]
+fn touch(bytes: &[u8], at: usize) {
+    std::hint::black_box(bytes.get(at).copied());
 }
 
 /// A column to be read.
 #[derive(Clone, Copy)]
 pub struct Column<'a> {
-    pub distinct: u32,
-    pub rows: usize,
     /// Bits of a code.
     pub width: usize,
-    /// The quads.
-    pub planes: &'a [Lanes],
-    pub starts: &'a [u32],
-    pub groups: &'a [u64],
+    /// The blocks.
+    pub codes: &'a [u8],
+    pub several: &'a [Several],
+    /// From the first block's on.
+    pub records: &'a [u8],
 }
 
 /// Runs the second of two functions, which differ only in what the processor must have.
@@ -232,198 +268,202 @@ impl Column<'_> {
         fastest!(check_fast, check_plain, self, rows, wanted, passed)
     }
 
-    /// Takes out of `passed`, a word a block from block `first` on, the points that have no wanted code.
-    /// Bits behind the last row mean nothing.
-    pub fn check_blocks(&self, first: usize, wanted: &Wanted, passed: &mut [u64]) {
-        fastest!(check_blocks_fast, check_blocks_plain, self, first, wanted, passed)
+    /// Takes out of `passed`, a word for each of some blocks, the points that have no wanted code. Bits behind the last row
+    /// mean nothing.
+    pub fn check_some(&self, blocks: &[u32], wanted: &Wanted, passed: &mut [u64]) {
+        fastest!(check_some_fast, check_some_plain, self, blocks, wanted, passed)
+    }
+
+    /// The same for all blocks from the first on.
+    pub fn check_blocks(&self, wanted: &Wanted, passed: &mut [u64]) {
+        let (mut numbers, mut words) = ([0; TOGETHER], [0; TOGETHER]);
+        let mut from = 0;
+        while from < passed.len() {
+            let mut count = 0;
+            while from < passed.len() && count < TOGETHER {
+                (numbers[count], words[count]) = (from as u32, passed[from]);
+                count += usize::from(passed[from] != 0);
+                from += 1;
+            }
+            self.check_some(&numbers[..count], wanted, &mut words);
+            numbers[..count].iter().zip(words).for_each(|(number, word)| passed[*number as usize] = word);
+        }
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn check_fast(column: &Column<'_>, rows: &[u32], wanted: &Wanted, passed: &mut [u64]) {
-    check_plain(column, rows, wanted, passed);
+    column.check_each::<true>(rows, wanted, passed);
+}
+
+fn check_plain(column: &Column<'_>, rows: &[u32], wanted: &Wanted, passed: &mut [u64]) {
+    column.check_each::<false>(rows, wanted, passed);
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn check_blocks_fast(column: &Column<'_>, first: usize, wanted: &Wanted, passed: &mut [u64]) {
-    check_blocks_plain(column, first, wanted, passed);
+fn check_some_fast(column: &Column<'_>, blocks: &[u32], wanted: &Wanted, passed: &mut [u64]) {
+    column.check_together::<true>(blocks, wanted, passed);
 }
 
-#[inline(always)]
-fn check_plain(column: &Column<'_>, rows: &[u32], wanted: &Wanted, passed: &mut [u64]) {
-    match column.width {
-        0 => passed.fill(if wanted.holds(0) && column.distinct > 0 { u64::MAX } else { 0 }),
-        1 => column.check_rows::<1>(rows, wanted, passed),
-        2 => column.check_rows::<2>(rows, wanted, passed),
-        3 => column.check_rows::<3>(rows, wanted, passed),
-        4 => column.check_rows::<4>(rows, wanted, passed),
-        5 => column.check_rows::<5>(rows, wanted, passed),
-        6 => column.check_rows::<6>(rows, wanted, passed),
-        7 => column.check_rows::<7>(rows, wanted, passed),
-        8 => column.check_rows::<8>(rows, wanted, passed),
-        10 => column.check_rows::<10>(rows, wanted, passed),
-        _ => column.check_each(rows, wanted, passed, |row| gather_lane(column.quad(row as usize / QUAD), row as usize)),
-    }
-}
-
-#[inline(always)]
-fn check_blocks_plain(column: &Column<'_>, first: usize, wanted: &Wanted, passed: &mut [u64]) {
-    let last = first + passed.len();
-    for quad in first / LANES..last.div_ceil(LANES) {
-        let blocks = (quad * LANES).max(first)..((quad + 1) * LANES).min(last);
-        let passed = &mut passed[blocks.start - first..blocks.end - first];
-        if passed.iter().all(|passed| *passed == 0) {
-            continue;
-        }
-        let found = wanted.of_blocks(&column.planes[quad * column.width..][..column.width]);
-        for (number, passed) in blocks.zip(passed) {
-            *passed &= match column.starts.is_empty() || *passed == 0 {
-                true => found[number % LANES],
-                false => column.add_several(number, found[number % LANES], wanted),
-            };
-        }
-    }
+fn check_some_plain(column: &Column<'_>, blocks: &[u32], wanted: &Wanted, passed: &mut [u64]) {
+    column.check_together::<false>(blocks, wanted, passed);
 }
 
 impl Column<'_> {
     #[inline(always)]
-    fn check_rows<const W: usize>(&self, rows: &[u32], wanted: &Wanted, passed: &mut [u64]) {
-        let (quads, _) = self.planes.as_chunks::<W>();
-        self.check_each(rows, wanted, passed, |row| gather_lane(&quads[row as usize / QUAD], row as usize));
-    }
-
-    #[inline(always)]
-    fn check_each(&self, rows: &[u32], wanted: &Wanted, passed: &mut [u64], code_of: impl Fn(u32) -> u64) {
-        let several_code = if self.starts.is_empty() { u64::MAX } else { (1 << self.width) - 1 };
-        let is_narrow = self.width <= 6;
+    fn check_each<const FAST: bool>(&self, rows: &[u32], wanted: &Wanted, passed: &mut [u64]) {
+        if self.width == 0 {
+            return passed.fill(if wanted.holds(0) { u64::MAX } else { 0 });
+        }
+        let several_code = if self.several.is_empty() { u64::MAX } else { (1 << self.width) - 1 };
         for (rows, passed) in rows.chunks(BLOCK).zip(passed) {
-            // All codes first: one does not wait for another.
+            rows.iter().for_each(|row| touch(self.codes, *row as usize * self.width / 8));
             let mut codes = [0u32; BLOCK];
-            codes.iter_mut().zip(rows).for_each(|(code, row)| *code = code_of(*row) as u32);
+            codes.iter_mut().zip(rows).for_each(|(code, row)| *code = get(self.codes, *row as usize, self.width));
             let (mut found, mut several) = (0, 0);
             for (at, code) in codes[..rows.len()].iter().enumerate() {
-                let holds = if is_narrow { wanted.table >> code & 1 } else { u64::from(wanted.holds(*code)) };
-                found |= holds << at;
+                found |= u64::from(wanted.holds(*code)) << at;
                 several |= u64::from(u64::from(*code) == several_code) << at;
             }
-            *passed = if several == 0 { found } else { found & !several | self.check_several(rows, several, wanted) };
+            *passed =
+                if several == 0 { found } else { found & !several | self.check_several::<FAST>(rows, several, wanted) };
         }
-    }
-
-    #[inline(always)]
-    fn quad(&self, number: usize) -> &[Lanes] {
-        &self.planes[number * self.width..][..self.width]
-    }
-
-    /// The points of a block that have several values.
-    #[inline(always)]
-    fn several_of(&self, block: usize) -> u64 {
-        let mut several = u64::MAX;
-        for plane in self.quad(block / LANES) {
-            several &= plane[block % LANES];
-        }
-        several
     }
 
     /// Of at most 64 rows those that have several values and a wanted one. Each step is made for all of them before
     /// the next, so that they wait for memory together.
     #[inline(always)]
-    fn check_several(&self, rows: &[u32], several: u64, wanted: &Wanted) -> u64 {
-        let mut numbers = [(0u32, 0u32); BLOCK];
+    fn check_several<const FAST: bool>(&self, rows: &[u32], several: u64, wanted: &Wanted) -> u64 {
+        let (mut records, mut values) = ([const { (0, Record::NONE) }; BLOCK], [const { (&[] as &[u8], 0, 0) }; BLOCK]);
         for at in bits(several) {
             let row = rows[at] as usize;
-            let before = self.several_of(row / BLOCK) & ((1 << (row % BLOCK)) - 1);
-            numbers[at] = (self.starts[row / BLOCK], before.count_ones());
+            let (points, record) = self.record(row / BLOCK);
+            touch(record.lasts, 0);
+            records[at] = ((points & ((1 << (row % BLOCK)) - 1)).count_ones(), record);
+        }
+        for at in bits(several) {
+            let (before, Record { blocks, .. }) = records[at];
+            let own = records[at].1.values_of::<FAST>(before);
+            touch(blocks, own.start * self.width / 8);
+            values[at] = (blocks, own.start, own.end);
         }
         let mut found = 0;
         for at in bits(several) {
-            let (start, before) = numbers[at];
-            found |= u64::from(self.has_wanted(self.skip(start as usize, before), wanted)) << at;
+            let (blocks, from, to) = values[at];
+            let is_wanted = |is_any, value| is_any | wanted.holds(get(blocks, value, self.width));
+            found |= u64::from((from..to).fold(false, is_wanted)) << at;
         }
         found
     }
 
     #[inline(always)]
-    fn group(&self, number: usize) -> (u64, &[u64]) {
-        let bytes = number * (1 + self.width)..(number + 1) * (1 + self.width);
-        // What contradicts itself ends there.
-        self.groups.get(bytes).and_then(<[u64]>::split_first).map_or((u64::MAX, &[]), |(lasts, block)| (*lasts, block))
-    }
-
-    /// The value that follows the values of so many points, from the value `number` on.
-    #[inline(always)]
-    fn skip(&self, number: usize, mut points: u32) -> usize {
-        if points == 0 {
-            return number;
-        }
-        let mut group = number / BLOCK;
-        let mut lasts = self.group(group).0 & (u64::MAX << (number % BLOCK));
-        while lasts.count_ones() < points {
-            points -= lasts.count_ones();
-            group += 1;
-            lasts = self.group(group).0;
-        }
-        group * BLOCK + nth_bit(lasts, points - 1) + 1
-    }
-
-    /// Whether one of the values of the point whose first value this is is wanted.
-    #[inline(always)]
-    fn has_wanted(&self, mut number: usize, wanted: &Wanted) -> bool {
-        loop {
-            let (lasts, block) = self.group(number / BLOCK);
-            if wanted.holds(gather(block, number % BLOCK) as u32) {
-                return true;
+    fn check_together<const FAST: bool>(&self, blocks: &[u32], wanted: &Wanted, passed: &mut [u64]) {
+        for (blocks, passed) in blocks.chunks(TOGETHER).zip(passed.chunks_mut(TOGETHER)) {
+            blocks.iter().for_each(|number| touch(self.codes, *number as usize * block_bytes(self.width)));
+            for (number, passed) in blocks.iter().zip(passed) {
+                *passed &= self.of_block::<FAST>(*number as usize, wanted);
             }
-            if lasts >> (number % BLOCK) & 1 == 1 {
-                return false;
-            }
-            number += 1;
         }
     }
 
-    /// What passes of a block of which `found` is what would pass if each had one value.
+    /// The points of a block that have a wanted code.
     #[inline(always)]
-    fn add_several(&self, number: usize, found: u64, wanted: &Wanted) -> u64 {
-        let several = self.several_of(number);
-        let mut passed = found & !several;
-        let mut value = self.starts[number] as usize;
-        for at in bits(several) {
-            let mut is_wanted = false;
-            loop {
-                let (lasts, block) = self.group(value / BLOCK);
-                is_wanted |= wanted.holds(gather(block, value % BLOCK) as u32);
-                value += 1;
-                if lasts >> ((value - 1) % BLOCK) & 1 == 1 {
-                    break;
+    fn of_block<const FAST: bool>(&self, number: usize, wanted: &Wanted) -> u64 {
+        let found = wanted.of_block::<FAST>(self.codes, number, self.width);
+        match self.record(number) {
+            (0, _) => found,
+            (points, record) => found & !points | deposit::<FAST>(record.wanted::<FAST>(self.width, wanted), points),
+        }
+    }
+
+    /// Which points of a block have several values, and these.
+    #[inline(always)]
+    fn record(&self, block: usize) -> (u64, Record<'_>) {
+        let Some([own, next, ..]) = self.several.get(block..) else { return (0, Record::NONE) };
+        let groups = next.start().saturating_sub(own.start()) / (1 + self.width) / WORD;
+        let from = own.start().saturating_sub(self.several[0].start());
+        let lasts = from..from + groups * WORD;
+        let blocks = lasts.end..lasts.end + groups * block_bytes(self.width);
+        match (self.records.get(lasts), self.records.get(blocks)) {
+            (Some(lasts), Some(blocks)) => (own.points.get(), Record { lasts, blocks }),
+            _ => (0, Record::NONE),
+        }
+    }
+}
+
+/// The values of the points of a block that have several. What contradicts itself has none.
+#[derive(Clone, Copy)]
+struct Record<'a> {
+    /// Which values are the last of their point.
+    lasts: &'a [u8],
+    /// The values' codes.
+    blocks: &'a [u8],
+}
+
+impl Record<'_> {
+    const NONE: Self = Self { lasts: &[], blocks: &[] };
+
+    /// The values of the point that comes after so many others; none if there is none.
+    #[inline(always)]
+    fn values_of<const FAST: bool>(&self, mut before: u32) -> Range<usize> {
+        for at in (0..self.lasts.len()).step_by(WORD) {
+            let lasts = word(self.lasts, at);
+            if before < lasts.count_ones() {
+                let last = deposit::<FAST>(1 << before, lasts);
+                let end = at / WORD * BLOCK + last.trailing_zeros() as usize + 1;
+                // The last value of the point before it, here or in an earlier word.
+                let (mut earlier, mut at) = (lasts & (last - 1), at);
+                while earlier == 0 && at > 0 {
+                    at -= WORD;
+                    earlier = word(self.lasts, at);
                 }
+                return at / WORD * BLOCK + (u64::BITS - earlier.leading_zeros()) as usize..end;
             }
-            passed |= u64::from(is_wanted) << at;
+            before -= lasts.count_ones();
         }
-        passed
+        0..0
+    }
+
+    /// Which of the points have a wanted value, in their order.
+    #[inline(always)]
+    fn wanted<const FAST: bool>(&self, width: usize, wanted: &Wanted) -> u64 {
+        // And whether the values behind the last point that ended hold a wanted one.
+        let (mut ended, mut count, mut is_open) = (0u64, 0, false);
+        for at in (0..self.lasts.len()).step_by(WORD) {
+            let lasts = word(self.lasts, at);
+            let hits = wanted.of_block::<FAST>(self.blocks, at / WORD, width) | u64::from(is_open);
+            // A point's values but the last are ones, to which its hits are added: with any, they carry into the last.
+            let carried = (hits & !lasts).wrapping_add(!lasts);
+            ended |= extract::<FAST>(carried | hits, lasts).wrapping_shl(count);
+            count += lasts.count_ones();
+            is_open = hits & u64::MAX.checked_shl(u64::BITS - lasts.leading_zeros()).unwrap_or(0) != 0;
+        }
+        ended
     }
 }
 
-/// The code of a row of a quad.
+/// The bits of a word at those of a mask, packed together.
 #[inline(always)]
-fn gather_lane(quad: &[Lanes], row: usize) -> u64 {
-    let (lane, bit) = (row / BLOCK % LANES, row % BLOCK);
-    let mut code = 0;
-    for (at, plane) in quad.iter().enumerate() {
-        code |= (plane[lane] >> bit & 1) << at;
+fn extract<const FAST: bool>(word: u64, mask: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if FAST {
+        // SAFETY: who says so has seen that the processor has BMI2.
+        return unsafe { std::arch::x86_64::_pext_u64(word, mask) };
     }
-    code
+    bits(mask).enumerate().fold(0, |packed, (at, bit)| packed | (word >> bit & 1) << at)
 }
 
-/// The code at a bit of a block.
+/// The lowest bits of a word, put where a mask has its bits.
 #[inline(always)]
-fn gather(block: &[u64], bit: usize) -> u64 {
-    let mut code = 0;
-    for (at, plane) in block.iter().enumerate() {
-        code |= (plane >> bit & 1) << at;
+fn deposit<const FAST: bool>(word: u64, mask: u64) -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    if FAST {
+        // SAFETY: who says so has seen that the processor has BMI2.
+        return unsafe { std::arch::x86_64::_pdep_u64(word, mask) };
     }
-    code
+    bits(mask).enumerate().fold(0, |put, (at, bit)| put | (word >> at & 1) << bit)
 }
 
 /// The bits that are set, lowest first.
@@ -433,60 +473,6 @@ pub fn bits(mut word: u64) -> impl Iterator<Item = usize> {
         word &= word.wrapping_sub(1);
         (bit < BLOCK).then_some(bit)
     })
-}
-
-/// The place of the set bit that has `before` set bits below it.
-#[inline(always)]
-fn nth_bit(word: u64, before: u32) -> usize {
-    let (mut at, mut left) = (0, before);
-    for half in [32, 16, 8, 4, 2, 1] {
-        let low = (word >> at & ((1 << half) - 1)).count_ones();
-        if low <= left {
-            left -= low;
-            at += half;
-        }
-    }
-    at
-}
-
-/// The points whose code is this one.
-#[inline(always)]
-fn equal(planes: &[Lanes], code: u32) -> Lanes {
-    if u64::from(code) >> planes.len() != 0 {
-        return [0; LANES];
-    }
-    let mut equal = [u64::MAX; LANES];
-    for (bit, plane) in planes.iter().enumerate() {
-        let zeros = u64::from(code >> bit & 1).wrapping_sub(1);
-        for lane in 0..LANES {
-            equal[lane] &= plane[lane] ^ zeros;
-        }
-    }
-    equal
-}
-
-/// The points whose code is below `bound`.
-#[inline(always)]
-fn below(planes: &[Lanes], bound: u32) -> Lanes {
-    if u64::from(bound) >> planes.len() != 0 {
-        return [u64::MAX; LANES];
-    }
-    let (mut below, mut equal) = ([0; LANES], [u64::MAX; LANES]);
-    if bound == 0 {
-        return below;
-    }
-    for (bit, plane) in planes.iter().enumerate().rev() {
-        let ones = u64::from(bound >> bit & 1).wrapping_neg();
-        for lane in 0..LANES {
-            below[lane] |= equal[lane] & !plane[lane] & ones;
-            equal[lane] &= !(plane[lane] ^ ones);
-        }
-        // After some bits all points are told apart.
-        if bit % 8 == 0 && equal == [0; LANES] {
-            break;
-        }
-    }
-    below
 }
 
 #[cfg(test)]
@@ -506,6 +492,7 @@ mod tests {
         let has = |holds: fn(usize) -> bool| rows.iter().any(|codes| holds(codes.len()));
         let mut packer = Packer::new(distinct, has(|len| len == 0), has(|len| len > 1));
         rows.iter().for_each(|codes| packer.push(cell(codes)));
+        packer.end();
         packer
     }
 
@@ -524,13 +511,40 @@ mod tests {
     fn bits_by_their_number() {
         for word in [1u64, 0x8000_0000_0000_0000, 0xF0F0_1234_5678_9ABC, u64::MAX] {
             for (before, bit) in bits(word).enumerate() {
-                assert_eq!(nth_bit(word, before as u32), bit);
+                assert_eq!(deposit::<false>(1 << before, word), 1 << bit);
+                assert_eq!(extract::<false>(1 << bit, word), 1 << before);
             }
         }
         assert_eq!(bits(0).count(), 0);
     }
 
     proptest! {
+        /// Also where the tables are not what was written.
+        #[test]
+        fn each_level_finds_the_same(
+            width in 1usize..33,
+            words in prop::collection::vec(prop_oneof![any::<u64>(), 0u64..300], 64..200),
+            bounds in prop::collection::btree_set(any::<u32>(), 0..12),
+            near in prop::collection::btree_set(0u32..200, 0..12),
+            starts in prop::collection::vec(0u32..220, 0..5),
+        ) {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            let most = ((1u64 << width) - 1) as u32;
+            let bounds: Vec<u32> = near.into_iter().chain(bounds).map(|bound| bound & most).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
+            let wanted = Wanted::new(bounds.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect());
+            let several = |start: &u32| Several { points: U64::new(words[*start as usize % 64]), start: U32::new(*start) };
+            let several: Vec<_> = starts.iter().map(several).collect();
+            let column = Column { width, codes: &bytes, several: &several, records: &bytes };
+            let (mut fast, mut plain) = ([u64::MAX; 3], [u64::MAX; 3]);
+            column.check_blocks(&wanted, &mut fast);
+            check_some_plain(&column, &[0, 1, 2], &wanted, &mut plain);
+            prop_assert_eq!(fast, plain);
+            let rows: Vec<u32> = (0..64).collect();
+            column.check(&rows, &wanted, &mut fast[..1]);
+            check_plain(&column, &rows, &wanted, &mut plain[..1]);
+            prop_assert_eq!(fast[0], plain[0]);
+        }
+
         #[test]
         fn as_one_by_one(
             distinct in 1u32..400,
@@ -560,7 +574,7 @@ mod tests {
                 }
             }
             let mut passed = vec![u64::MAX; rows.len().div_ceil(BLOCK)];
-            column.check_blocks(0, &wanted, &mut passed);
+            column.check_blocks(&wanted, &mut passed);
             for (row, expected) in expected.iter().enumerate() {
                 prop_assert_eq!(passed[row / BLOCK] >> (row % BLOCK) & 1 == 1, *expected, "row {}", row);
             }

@@ -3,7 +3,7 @@
 //! ```text
 //!   keys     the different values as keys, ascending (`key.rs`)     ends    where each ends, where they differ in length
 //!   rows     the rows of each key, ascending, key by key            starts  where each key's begin, where they are more
-//!   planes   the column of codes by row (`column.rs`)               several, groups: its side table
+//!   codes    the column of codes by row (`column.rs`)               several, records: its side table
 //!   empty    a bit a row: the field is empty                        nulls   a bit a row: it is null
 //!
 //!   condition ─► keys ─► codes ─► few rows: their run of `rows`     many: the column, block by block
@@ -29,9 +29,9 @@ pub(crate) const KEYS: u32 = 1;
 pub(crate) const ENDS: u32 = 2;
 pub(crate) const STARTS: u32 = 3;
 pub(crate) const ROWS: u32 = 4;
-pub(crate) const PLANES: u32 = 5;
+pub(crate) const CODES: u32 = 5;
 pub(crate) const SEVERAL: u32 = 6;
-pub(crate) const GROUPS: u32 = 7;
+pub(crate) const RECORDS: u32 = 7;
 pub(crate) const EMPTY: u32 = 8;
 pub(crate) const NULLS: u32 = 9;
 

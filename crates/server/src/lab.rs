@@ -144,7 +144,7 @@ const FIELDS: &[Flag] = &[
 
 const FIELDS_ABOUT: &str = "\
 Keeps one field of many points in three layouts in turn: a range into a container of values for each point, an enum with
-the value inline, and the bit-sliced column that our indexes use. Asks of points at random, and of blocks of 64 in a row,
+the value inline, and the bit-packed column that our indexes use. Asks of points at random, and of blocks of 64 in a row,
 whether they have one of the field's values; reports milliseconds, as median (least to most), and bytes a point.";
 
 const SLOW_DISK_ABOUT: &str = "\

@@ -9,9 +9,9 @@
 //! Memory: what the sorts are given, two bits a row, and half a byte a row of the column where points have several values.
 
 use super::sort::{MERGE_BYTES, Sorted, Sorter};
-use super::{EMPTY, ENDS, GROUPS, KEYS, Meta, NULLS, PLANES, ROWS, SEVERAL, STARTS};
+use super::{CODES, EMPTY, ENDS, KEYS, Meta, NULLS, RECORDS, ROWS, SEVERAL, STARTS};
 use crate::check::{is_empty, is_null};
-use crate::column::{self, Cell};
+use crate::column::{self, Cell, Several};
 use crate::path::Path;
 use crate::schema::Schema;
 use ramekin_base::{Error, Packed, Packer, Result};
@@ -21,6 +21,7 @@ use ramekin_pages::{PageWriter, Priority};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
+use zerocopy::IntoBytes;
 
 /// What a build works with.
 pub struct Work<'a> {
@@ -200,38 +201,36 @@ fn write_rows(
     out.end().map(|_| ())
 }
 
-/// Values of a block at most, so that one fetch can read them: a field whose points have more is read by its keys only.
-const BLOCK_VALUES_MAX: u32 = 1 << 14;
-
-/// Writes the column: its blocks first; where points have several values, those in a second pass. False: there is none.
+/// Writes the column: its blocks first; where points have several values, those in a second pass. False: there is none,
+/// the field is read by its keys only.
 fn write_column(by_row: &Sorted, meta: &Meta, out: &mut PageWriter, work: &Work<'_>) -> Result<bool> {
     let blocks = (meta.rows as usize).div_ceil(column::BLOCK);
-    let _starts = work.account.try_reserve(if meta.has_several { blocks as u64 * 8 } else { 0 })?;
-    out.begin(PLANES, Priority::Fields)?;
-    let starts = pack(by_row, meta, work, &mut |planes, _| write_words(planes.as_flattened(), out))?;
+    let _several =
+        work.account.try_reserve(if meta.has_several { 2 * (blocks * size_of::<Several>()) as u64 } else { 0 })?;
+    out.begin(CODES, Priority::Fields)?;
+    let several = pack(by_row, meta, work, &mut |codes, _| out.write(codes).map(|_| ()))?;
     out.end()?;
     if !meta.has_several {
         return Ok(true);
     }
-    if starts.windows(2).any(|pair| pair[1] - pair[0] > BLOCK_VALUES_MAX) {
-        return Ok(false);
-    }
+    let Some(several) = several else { return Ok(false) };
     out.begin(SEVERAL, Priority::Fields)?;
-    starts.iter().try_for_each(|start| out.write(&start.to_le_bytes()))?;
+    out.write(several.as_bytes())?;
     out.end()?;
-    out.begin(GROUPS, Priority::Fields)?;
-    pack(by_row, meta, work, &mut |_, groups| write_words(groups, out))?;
+    out.begin(RECORDS, Priority::Fields)?;
+    pack(by_row, meta, work, &mut |_, records| out.write(records).map(|_| ()))?;
     out.end()?;
     Ok(true)
 }
 
-fn write_words(words: &[u64], out: &mut PageWriter) -> Result<()> {
-    words.iter().try_for_each(|word| out.write(&word.to_le_bytes()))
-}
-
-/// Packs the rows, and shows words of blocks and of groups as they become whole. Returns where each block's values of
-/// several start, and where the last ones end.
-fn pack(by_row: &Sorted, meta: &Meta, work: &Work<'_>, each: &mut column::EachWords<'_>) -> Result<Vec<u32>> {
+/// Packs the rows, and shows bytes of blocks and of records as they become whole. Returns which points have several
+/// values, and where their records start; `None` where one would be too long.
+fn pack(
+    by_row: &Sorted,
+    meta: &Meta,
+    work: &Work<'_>,
+    each: &mut column::EachBytes<'_>,
+) -> Result<Option<Vec<Several>>> {
     let mut packer = column::Packer::new(meta.distinct, meta.has_nothing(), meta.has_several);
     let (mut pairs, mut codes) = (by_row.pairs(work)?, Vec::new());
     let mut more = pairs.advance()?;
@@ -248,5 +247,5 @@ fn pack(by_row: &Sorted, meta: &Meta, work: &Work<'_>, each: &mut column::EachWo
         });
         packer.drain(row + 1 == meta.rows, each)?;
     }
-    Ok(packer.into_starts())
+    Ok(packer.into_several())
 }

@@ -1,9 +1,9 @@
 //! Reads the index of a field: from keys to codes, from codes to rows.
 
-use super::{EMPTY, ENDS, GROUPS, KEYS, Meta, NULLS, PLANES, ROWS, SEVERAL, STARTS};
+use super::{CODES, EMPTY, ENDS, KEYS, Meta, NULLS, RECORDS, ROWS, SEVERAL, STARTS};
 use crate::asked::{Asked, KeyRange};
 use crate::bitmap::Bitmap;
-use crate::column::{BLOCK, Column, LANES, Lanes, QUAD, Wanted};
+use crate::column::{BLOCK, Column, Several, Wanted, block_bytes};
 use crate::key;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Packed, Result};
@@ -37,9 +37,9 @@ pub struct Index {
     ends: Option<Section>,
     starts: Option<Section>,
     rows: Option<Section>,
-    planes: Option<Section>,
+    codes: Option<Section>,
     several: Option<Section>,
-    groups: Option<Section>,
+    records: Option<Section>,
     empty: Option<Section>,
     nulls: Option<Section>,
     file: Arc<PageFile>,
@@ -57,9 +57,9 @@ impl Index {
             ends: section(ENDS),
             starts: section(STARTS),
             rows: section(ROWS),
-            planes: section(PLANES),
+            codes: section(CODES),
             several: section(SEVERAL),
-            groups: section(GROUPS),
+            records: section(RECORDS),
             empty: section(EMPTY),
             nulls: section(NULLS),
             file: file.clone(),
@@ -79,14 +79,14 @@ impl Index {
             )
             && meta.key_len.is_none_or(|len| is(&index.keys, distinct * len as u64))
             && is(&index.ends, if distinct > 0 && meta.key_len.is_none() { (distinct + 1) * 8 } else { 0 })
-            && or_none(
-                &index.planes,
-                u64::from(meta.rows).div_ceil(QUAD as u64) * meta.width() as u64 * size_of::<Lanes>() as u64,
-            )
+            && or_none(&index.codes, blocks * block_bytes(meta.width()) as u64)
             && or_none(&index.empty, blocks * 8)
             && or_none(&index.nulls, blocks * 8)
-            && is(&index.several, if meta.column && meta.has_several { (blocks + 1) * 4 } else { 0 })
-            && (!meta.column || index.planes.is_some() || meta.width() == 0)
+            && is(
+                &index.several,
+                if meta.column && meta.has_several { (blocks + 1) * size_of::<Several>() as u64 } else { 0 },
+            )
+            && (!meta.column || index.codes.is_some() || meta.width() == 0)
             && values >= distinct
             && meta.held <= meta.rows;
         if fits { Ok(index) } else { Err(Error::corrupt("the tables of an index of a field do not fit each other")) }
@@ -102,8 +102,8 @@ impl Index {
 
     /// Its tables.
     pub fn sections(&self) -> impl Iterator<Item = Section> + use<> {
-        let own = [&self.keys, &self.ends, &self.starts, &self.rows, &self.planes];
-        let others = [&self.several, &self.groups, &self.empty, &self.nulls];
+        let own = [&self.keys, &self.ends, &self.starts, &self.rows, &self.codes];
+        let others = [&self.several, &self.records, &self.empty, &self.nulls];
         own.into_iter().chain(others).flatten().cloned().collect::<Vec<_>>().into_iter()
     }
 
@@ -374,8 +374,7 @@ impl Index {
     }
 
     fn keep_by_column(&self, pages: &Pages, wanted: &Wanted, passing: &mut Bitmap) -> Result<()> {
-        let (rows, width) = (self.meta.rows as usize, self.meta.width());
-        let blocks = rows.div_ceil(BLOCK);
+        let (blocks, width) = ((self.meta.rows as usize).div_ceil(BLOCK), self.meta.width());
         if width == 0 {
             // One value, which all have.
             if wanted.ranges().is_empty() {
@@ -383,65 +382,58 @@ impl Index {
             }
             return Ok(());
         }
-        let planes = self.planes.as_ref().ok_or_else(broken)?;
-        // Whole quads.
-        let quad_bytes = width * size_of::<Lanes>();
+        let section = self.codes.as_ref().ok_or_else(broken)?;
         let bytes = if self.meta.has_several { COPIED_BYTES } else { FETCH_BYTES / 2 };
-        let step = (bytes / quad_bytes).max(1) * LANES;
+        let step = (bytes / block_bytes(width)).max(1);
         for first in (0..blocks).step_by(step) {
             let last = blocks.min(first + step);
             if passing.words()[first..last].iter().all(|word| *word == 0) {
                 continue;
             }
             let mut fetch = pages.fetch();
-            let want =
-                fetch.want(planes, (first / LANES * quad_bytes) as u64, (last - first).div_ceil(LANES) * quad_bytes)?;
-            let starts =
-                self.several.as_ref().map(|starts| fetch.want(starts, first as u64 * 4, (last - first + 1) * 4));
-            let starts = starts.transpose()?;
+            let codes =
+                fetch.want(section, (first * block_bytes(width)) as u64, (last - first) * block_bytes(width))?;
+            let bytes = |blocks: usize| blocks * size_of::<Several>();
+            let several =
+                self.several.as_ref().map(|several| fetch.want(several, bytes(first) as u64, bytes(last - first + 1)));
+            let several = several.transpose()?;
             let pinned = fetch.run()?;
-            let planes = <[Lanes]>::ref_from_bytes(pinned.bytes(want)).map_err(|_| broken())?;
-            let column = Column { distinct: self.meta.distinct, rows, width, planes, starts: &[], groups: &[] };
-            let Some(starts) = starts else {
-                column.check_blocks(0, wanted, &mut passing.words_mut()[first..last]);
+            let column = Column { width, codes: pinned.bytes(codes), several: &[], records: &[] };
+            let Some(several) = several else {
+                column.check_blocks(wanted, &mut passing.words_mut()[first..last]);
                 continue;
             };
             // No pages are held while others are asked for.
-            let starts = <[u32]>::ref_from_bytes(pinned.bytes(starts)).map_err(|_| broken())?.to_vec();
-            let planes = planes.to_vec();
+            let several = <[Several]>::ref_from_bytes(pinned.bytes(several)).map_err(|_| broken())?.to_vec();
+            let codes = pinned.bytes(codes).to_vec();
             drop(pinned);
-            let distinct = self.meta.distinct;
-            let column = Column { distinct, rows, width, planes: &planes, starts: &starts, groups: &[] };
+            let column = Column { width, codes: &codes, several: &several, records: &[] };
             self.keep_several(pages, &column, wanted, &mut passing.words_mut()[first..last])?;
         }
         passing.trim();
         Ok(())
     }
 
-    /// The same where points have several values: their groups are read for as many blocks as a fetch may name.
+    /// The same where points have several values: their records are read for as many blocks as a fetch may name.
     fn keep_several(&self, pages: &Pages, column: &Column<'_>, wanted: &Wanted, passing: &mut [u64]) -> Result<()> {
-        let section = self.groups.as_ref().ok_or_else(broken)?;
-        let (block, group_bytes) = (BLOCK as u32, (1 + column.width) * 8);
-        if column.starts.windows(2).any(|pair| pair[0] > pair[1]) {
+        let section = self.records.as_ref().ok_or_else(broken)?;
+        if !column.several.is_sorted_by_key(|several| several.start()) {
             return Err(broken());
         }
         let mut first = 0;
         while first < passing.len() {
-            let from = column.starts[first] / block;
-            let groups = |last: usize| column.starts[last].div_ceil(block).saturating_sub(from) as usize;
-            // As many blocks as one fetch may name, in whole quads.
-            let mut last = passing.len().min(first + LANES);
-            while last < passing.len() && groups(passing.len().min(last + LANES)) * group_bytes <= FETCH_BYTES {
-                last = passing.len().min(last + LANES);
-            }
+            let from = column.several[first].start();
+            let bytes = |last: usize| column.several[last].start() - from;
+            // One block's at least.
+            let more = (first + 2..=passing.len()).take_while(|last| bytes(*last) <= FETCH_BYTES).count();
+            let last = first + 1 + more;
             let mut fetch = pages.fetch();
-            let want = fetch.want(section, u64::from(from) * group_bytes as u64, groups(last) * group_bytes)?;
+            let want = fetch.want(section, from as u64, bytes(last))?;
             let pinned = fetch.run()?;
-            let words = <[u64]>::ref_from_bytes(pinned.bytes(want)).map_err(|_| broken())?;
-            let starts: Vec<u32> = column.starts[first..last].iter().map(|start| start - from * block).collect();
-            let planes = &column.planes[first / LANES * column.width..last.div_ceil(LANES) * column.width];
-            let part = Column { planes, starts: &starts, groups: words, ..*column };
-            part.check_blocks(0, wanted, &mut passing[first..last]);
+            let codes = &column.codes[first * block_bytes(column.width)..last * block_bytes(column.width)];
+            let several = &column.several[first..=last];
+            let part = Column { codes, several, records: pinned.bytes(want), ..*column };
+            part.check_blocks(wanted, &mut passing[first..last]);
             first = last;
         }
         Ok(())
