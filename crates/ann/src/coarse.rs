@@ -16,15 +16,13 @@ use ramekin_base::{Error, Result};
 use ramekin_vecmath::{Centroids8, Metric, norm};
 use std::ops::Range;
 
-/// Centroids of a block of [`Centroids8`], and bytes of its three heads.
+/// Centroids of a block of [`Centroids8`].
 const LANES: usize = 16;
-const HEAD: usize = LANES * 12;
 
 /// The centroids of an index, as they lie in their section.
 #[derive(Clone, Copy)]
 pub(crate) struct Coarse<'a> {
     shape: Centroids8,
-    dim: usize,
     scales: &'a [u8],
     packed: &'a [u8],
     /// Typical length of the vectors, to which a query is brought; 0 leaves it as it is.
@@ -73,7 +71,7 @@ impl<'a> Coarse<'a> {
         }
         let (scales, packed) = section[..section_bytes(lists, dim)].split_at(dim * 4);
         let length = if matches!(metric, Metric::Dot | Metric::Cosine) { length } else { 0.0 };
-        Ok(Self { shape: Centroids8::new(lists, dim), dim, scales, packed, length })
+        Ok(Self { shape: Centroids8::new(lists, dim), scales, packed, length })
     }
 
     /// Some of the centroids: those that [`Coarse::range`] names, with the scales from the section's start. Lists are
@@ -87,7 +85,7 @@ impl<'a> Coarse<'a> {
         length: f32,
     ) -> Self {
         let length = if matches!(metric, Metric::Dot | Metric::Cosine) { length } else { 0.0 };
-        Self { shape: Centroids8::new(lists, dim), dim, scales, packed, length }
+        Self { shape: Centroids8::new(lists, dim), scales, packed, length }
     }
 
     /// How many centroids fit into so many bytes, in whole blocks; one block at least.
@@ -121,27 +119,13 @@ impl<'a> Coarse<'a> {
     /// `<q, c>` in full precision.
     #[inline]
     pub(crate) fn along(&self, prepared: &[f32], list: usize) -> f32 {
-        let block = HEAD + self.dim.div_ceil(4) * 64;
-        let block = &self.packed[list / LANES * block..][..block];
-        let lane = list % LANES;
-        let (fours, rest) = prepared.as_chunks::<4>();
-        let mut sum = ramekin_vecmath::along(fours, &block[HEAD + lane * 4..]);
-        let last = HEAD + self.dim / 4 * 64 + lane * 4;
-        for (at, x) in rest.iter().enumerate() {
-            sum += x * f32::from(block[last + at] as i8);
-        }
-        sum * f32_at(block, (LANES + lane) * 4)
+        self.shape.along(prepared, self.packed, list)
     }
 
     /// Unpacks a centroid.
     pub(crate) fn centroid(&self, list: usize, out: &mut [f32]) {
-        let block = HEAD + self.dim.div_ceil(4) * 64;
-        let block = &self.packed[list / LANES * block..][..block];
-        let lane = list % LANES;
-        let scale = f32_at(block, (LANES + lane) * 4);
-        for (d, (out, dim)) in out.iter_mut().zip(self.scales.chunks_exact(4)).enumerate() {
-            *out = f32::from(block[HEAD + d / 4 * 64 + lane * 4 + d % 4] as i8) * scale * f32_at(dim, 0);
-        }
+        self.shape.unpack(self.packed, list, out);
+        out.iter_mut().zip(self.scales.chunks_exact(4)).for_each(|(out, scale)| *out *= f32_at(scale, 0));
     }
 }
 

@@ -73,17 +73,17 @@ impl Centroids8 {
         unsafe { (kernels().centroids)(self, room, scale, packed, out) }
     }
 
-    /// `<q, c> - bias(c)` of one centroid with a query in full precision.
-    pub fn score(&self, q: &[f32], packed: &[u8], at: usize) -> f32 {
+    /// `<q, c>` of one centroid with a query in full precision.
+    #[inline]
+    pub fn along(&self, q: &[f32], packed: &[u8], at: usize) -> f32 {
         assert_eq!(q.len(), self.dim, "query of another dimension");
         let (block, lane) = self.place(packed, at);
-        let mut sums = [0.0f32; 4];
-        for (four, bytes) in q.chunks(4).zip(block[HEAD..].chunks_exact(64)) {
-            for ((sum, x), byte) in sums.iter_mut().zip(four).zip(&bytes[lane * 4..]) {
-                *sum += x * f32::from(*byte as i8);
-            }
-        }
-        (sums[0] + sums[2] + (sums[1] + sums[3])) * f32_at(block, LANES + lane) + f32_at(block, 2 * LANES + lane)
+        let (fours, rest) = q.as_chunks::<4>();
+        // SAFETY: a block has bytes of all lanes for each four dimensions; the level is by the table.
+        let sum = unsafe { (kernels().along)(fours, &block[HEAD + lane * 4..]) };
+        let last = block[HEAD + fours.len() * 64..].iter().skip(lane * 4);
+        let sum = rest.iter().zip(last).fold(sum, |sum, (x, byte)| sum + x * f32::from(*byte as i8));
+        sum * f32_at(block, LANES + lane)
     }
 
     /// One centroid, as its bytes have it.
@@ -128,12 +128,4 @@ impl Centroids8 {
 #[inline]
 fn f32_at(block: &[u8], at: usize) -> f32 {
     f32::from_le_bytes([block[at * 4], block[at * 4 + 1], block[at * 4 + 2], block[at * 4 + 3]])
-}
-
-/// The sum of products of a query with the int8 of one centroid of a block, whose first four lie at the start of `lane` and
-/// each further four 64 bytes behind the last.
-pub fn along(q: &[[f32; 4]], lane: &[u8]) -> f32 {
-    assert!(q.is_empty() || lane.len() >= (q.len() - 1) * 64 + 4, "a centroid of fewer dimensions");
-    // SAFETY: the lengths are checked, the level by the table.
-    unsafe { (kernels().along)(q, lane) }
 }

@@ -35,7 +35,7 @@ pub mod rotation;
 pub mod scan;
 pub mod select;
 
-pub use centroids::{Centroids8, along};
+pub use centroids::Centroids8;
 pub use codes::{Encoded, Encoder, Linear, Width, code_bytes, decode, dot_f32, record_bytes};
 pub use datatype::Datatype;
 pub use distance::{Metric, divide_by_lengths, dot, l1, l2_squared, norm, normalise, sad, score, score_block};

@@ -186,7 +186,7 @@ fn centroids_in_bytes_score_as_floats_do() {
         let mut back = vec![0.0; dim];
         for (at, ((c, bias), score)) in centroids.chunks(dim).zip(&bias).zip(&out).enumerate() {
             let exact = dot(&q, c) - bias;
-            let one = shape.score(&q, &packed, at);
+            let one = shape.along(&q, &packed, at) - bias;
             shape.unpack(&packed, at, &mut back);
             assert!((dot(&q, &back) - bias - one).abs() < 1e-4 * norm(&q) * norm(c) + 1e-4 * bias);
             assert!((one - score).abs() < 0.01 * norm(&q) * norm(c) + 1e-4 * bias);
