@@ -259,6 +259,11 @@ def test_a_scroll_in_the_order_of_a_field(rest, name, of, kind, start):
     rest.must("POST", f"/collections/{name}/points/delete?wait=true", {"points": gone})
     points = {i: payload for i, payload in points.items() if i not in gone}
     check()
+    query = {"query": {"order_by": {"key": "v", "direction": "desc"}}, "filter": {"must": [W3]}, "limit": 4, "offset": 3}
+    found = rest.must("POST", f"/collections/{name}/points/query", query)["points"]
+    assert [(point["order_value"], point["id"]) for point in found] == scroll(7, W3, True, None)[3:]
+    assert all(point["score"] == 1.0 for point in found)
+    assert rest.ask("POST", f"/collections/{name}/points/query", {"query": {"order_by": "w"}}).status == 400
     answer = rest.ask("POST", f"/collections/{name}/points/scroll", {"order_by": "v", "offset": 3})
     assert answer.status == 400 and "start_from" in answer.error
     assert rest.ask("POST", f"/collections/{name}/points/scroll", {"order_by": "w"}).status == 400

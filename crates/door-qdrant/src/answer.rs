@@ -14,7 +14,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use ramekin_base::{PointId, Result};
 use ramekin_memory::{Account, Reservation};
-use ramekin_vectors::{NamedVectors, Ordered, Record, Scored, UNNAMED};
+use ramekin_vectors::{NamedVectors, Record, Scored, UNNAMED};
 use serde::Serialize;
 use std::time::Duration;
 
@@ -172,6 +172,10 @@ impl Text {
     }
 
     fn parts(&mut self, record: &Record) -> Result<()> {
+        if let Some(value) = &record.order_value {
+            self.push(r#","order_value":"#)?;
+            self.value(value, 32)?;
+        }
         if let Some(payload) = &record.payload {
             self.push(r#","payload":"#)?;
             self.push(payload)?;
@@ -187,15 +191,6 @@ impl Text {
         self.push(r#"{"id":"#)?;
         self.id(record.id)?;
         self.parts(record)
-    }
-
-    /// A point with the value that it stands at in an order.
-    pub fn ordered(&mut self, ordered: &Ordered) -> Result<()> {
-        self.push(r#"{"id":"#)?;
-        self.id(ordered.record.id)?;
-        self.push(r#","order_value":"#)?;
-        self.value(&ordered.value, 32)?;
-        self.parts(&ordered.record)
     }
 
     pub fn scored(&mut self, scored: &Scored) -> Result<()> {
@@ -267,10 +262,16 @@ mod tests {
 
     #[test]
     fn points_as_qdrant_shows_them() {
-        let record = Record { id: PointId::Uuid(7), payload: Some(r#"{"a": 1}"#.into()), vectors: None };
+        let record =
+            Record { id: PointId::Uuid(7), payload: Some(r#"{"a": 1}"#.into()), vectors: None, order_value: None };
         let mut text = text();
         text.scored(&Scored { record: record.clone(), score: 0.1, version: 3 }).unwrap();
-        let unnamed = Record { id: PointId::Num(1), payload: None, vectors: Some(vec![("".into(), vec![1.0, 0.1])]) };
+        let unnamed = Record {
+            id: PointId::Num(1),
+            vectors: Some(vec![("".into(), vec![1.0, 0.1])]),
+            payload: None,
+            order_value: None,
+        };
         text.record(&unnamed).unwrap();
         let named = vec![("a".into(), vec![1e-7]), ("\"".into(), vec![f32::MIN, -0.0])];
         text.record(&Record { vectors: Some(named), ..unnamed }).unwrap();

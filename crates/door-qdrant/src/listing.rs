@@ -90,7 +90,7 @@ pub fn scroll(body: &[u8], room: &mut Room) -> Result<Scroll> {
 }
 
 /// Reads an `order_by`: a field, or a field with a direction and a start.
-fn order(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Order> {
+pub fn order(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Order> {
     if reader.peek()? == b'"' {
         return Ok(Order { path: read_path(reader, room)?, descending: false, start: None });
     }

@@ -40,7 +40,7 @@ pub async fn scroll(mut call: Call) -> Outcome<Answer> {
         if let Some(order) = &order {
             let found = store.scroll_ordered(&name, order, limit, &filter, &parts)?;
             text.push(r#"{"points":"#)?;
-            text.list(&found.value, Text::ordered)?;
+            text.list(&found.value, Text::record)?;
             return text.push(r#","next_page_offset":null}"#);
         }
         let page = store.scroll(&name, from, limit, &filter, &parts)?;

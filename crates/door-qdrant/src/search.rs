@@ -1,13 +1,13 @@
 //! Bodies that search: `points/query`, its batch, and the older `points/search`.
 //!
 //! ```text
-//!   "query": [0.1, 0.2]  or  7  or  "550e8400-..."  or  {"nearest": any of these}  or  absent: by id
+//!   "query": [0.1, 0.2]  or  7  or  "550e8400-..."  or  {"nearest": any of these}  or  {"order_by": ..}  or  absent: by id
 //!   "using" "limit" "offset" "score_threshold" "with_payload" "with_vector"
 //!   "params": {"exact", "hnsw_ef", "indexed_only", "quantization": {"rescore", "oversampling", "ignore"}, "max_reads"}
 //!   "profile": true                                              ours, like "max_reads"
 //! ```
 
-use crate::listing::{in_reach, limit};
+use crate::listing::{in_reach, limit, order};
 use crate::wire::filter::{self, read_unbuilt};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
@@ -26,8 +26,8 @@ pub struct Search {
 }
 
 /// Other kinds of queries of Qdrant's API.
-const OTHER_QUERIES: [&str; 9] =
-    ["recommend", "discover", "context", "order_by", "fusion", "rrf", "formula", "sample", "relevance_feedback"];
+const OTHER_QUERIES: [&str; 8] =
+    ["recommend", "discover", "context", "fusion", "rrf", "formula", "sample", "relevance_feedback"];
 
 /// Results of a search that does not say how many.
 const LIMIT: usize = 10;
@@ -202,15 +202,21 @@ fn target(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Target> {
                     target = Some(self::target(reader, room)?);
                     Ok(())
                 }
+                "order_by" => {
+                    target = Some(Target::Order(order(reader, room)?));
+                    Ok(())
+                }
                 "mmr" => read_unbuilt(reader),
                 "indices" | "values" => Err(Flaw::unbuilt("a sparse vector")),
                 "text" | "image" | "object" | "model" => Err(Flaw::unbuilt("inference")),
                 other if OTHER_QUERIES.contains(&other) => Err(Flaw::unbuilt("this kind of query")),
                 _ => reader.skip(),
             })?;
-            target.ok_or_else(|| Flaw::malformed("expected a vector, a point ID, or an object with `nearest`"))
+            target.ok_or_else(|| {
+                Flaw::malformed("expected a vector, a point ID, or an object with `nearest` or `order_by`")
+            })
         }
-        _ => Err(reader.expected("a vector, a point ID, or an object with `nearest`")),
+        _ => Err(reader.expected("a vector, a point ID, or an object with `nearest` or `order_by`")),
     }
 }
 
@@ -263,7 +269,7 @@ fn params(reader: &mut Reader<'_>, query: &mut Query) -> Decoded<f64> {
 mod tests {
     use super::*;
     use ramekin_base::PointId;
-    use ramekin_fields::{Filter, Path};
+    use ramekin_fields::{Filter, Order, Path};
     use ramekin_vectors::{Parts, VectorParts};
 
     fn decoded(body: &str) -> Search {
@@ -275,6 +281,8 @@ mod tests {
         assert_eq!(decoded("{}").query.target, Target::Ids);
         assert_eq!(decoded(r#"{"query":[1,2.5]}"#).query.target, Target::Vector(vec![1.0, 2.5]));
         assert_eq!(decoded(r#"{"query":{"nearest":[1]}}"#).query.target, Target::Vector(vec![1.0]));
+        let order = Order { path: Path::parse("a").unwrap(), descending: false, start: None };
+        assert_eq!(decoded(r#"{"query":{"order_by":"a"}}"#).query.target, Target::Order(order));
         assert_eq!(decoded(r#"{"query":7}"#).query.target, Target::Point(PointId::Num(7)));
         let uuid = r#"{"query":{"nearest":"00000000-0000-0000-0000-000000000007"}}"#;
         assert_eq!(decoded(uuid).query.target, Target::Point(PointId::Uuid(7)));

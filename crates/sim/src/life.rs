@@ -238,7 +238,7 @@ impl Life {
         }
         wanted.truncate(limit);
         let wanted: Vec<_> = wanted.into_iter().map(|(number, id)| (OrderValue::Integer(number), id)).collect();
-        let found: Vec<_> = found.into_iter().map(|ordered| (ordered.value, ordered.record.id)).collect();
+        let found: Vec<_> = found.into_iter().filter_map(|record| Some((record.order_value?, record.id))).collect();
         match found == wanted {
             true => Ok(()),
             false => Err(End::Wrong(format!("an ordered scroll from {start} found {found:?}, wanted {wanted:?}"))),

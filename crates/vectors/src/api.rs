@@ -8,7 +8,7 @@
 //! here knows JSON, but for a payload: it is kept as the JSON text of an object, checked at the door.
 
 use ramekin_base::PointId;
-use ramekin_fields::{Filter, OrderValue, Path, Schema};
+use ramekin_fields::{Filter, Order, OrderValue, Path, Schema};
 use ramekin_memory::{Account, Reservation};
 use ramekin_vecmath::{Datatype, Metric, normalise};
 use serde::{Deserialize, Serialize};
@@ -309,6 +309,8 @@ pub enum Target {
     Point(PointId),
     /// No vector: points in the order of their ids (what a scroll gives), score 1.
     Ids,
+    /// No vector: points in the order of a field (what an ordered scroll gives), score 1.
+    Order(Order),
 }
 
 /// A search for the nearest points.
@@ -387,13 +389,8 @@ pub struct Record {
     pub payload: Option<String>,
     /// `None` if not asked for.
     pub vectors: Option<NamedVectors>,
-}
-
-/// A point in the order of a field, with the value that it stands at.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Ordered {
-    pub record: Record,
-    pub value: OrderValue,
+    /// The value that it stands at, among points in the order of a field.
+    pub order_value: Option<OrderValue>,
 }
 
 /// A point with its score, as the metric's users expect it (a distance for Euclid and Manhattan).

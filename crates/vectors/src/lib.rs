@@ -20,6 +20,7 @@ mod check;
 mod codec;
 mod collection;
 mod conditional;
+mod count;
 mod facet;
 mod field_index;
 mod fold;

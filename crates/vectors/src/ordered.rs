@@ -8,7 +8,7 @@
 //!
 //! Equal values stand in the order of the ids; where values descend, so do these. Memory: a few more than is asked for.
 
-use crate::api::{Held, Ordered, Parts};
+use crate::api::{Held, Parts, Record};
 use crate::collection::{Collection, View};
 use crate::field_index::{self, FieldIndex};
 use crate::matching::Matching;
@@ -89,7 +89,7 @@ pub(crate) fn scroll(
     limit: usize,
     filter: &Filter,
     parts: &Parts,
-) -> Result<Held<Vec<Ordered>>> {
+) -> Result<Held<Vec<Record>>> {
     let config = collection.config.load_full();
     let schema = config.indexes.get(&order.path).map(|field| &field.schema);
     let Some((schema, asked)) = schema.and_then(|schema| Some((schema, order.asked(schema)?))) else {
@@ -194,7 +194,7 @@ impl Asking<'_> {
     }
 
     /// The first of these and of the growing parts of a view; `None` where one of these has moved.
-    fn answer(&self, view: &View, sealed: &First, parts: &Parts) -> Result<Option<Held<Vec<Ordered>>>> {
+    fn answer(&self, view: &View, sealed: &First, parts: &Parts) -> Result<Option<Held<Vec<Record>>>> {
         let mut first = self.first()?;
         sealed.entries.iter().try_for_each(|entry| first.push(*entry))?;
         let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
@@ -221,7 +221,8 @@ impl Asking<'_> {
         let records = fetcher.records(&points)?;
         let ordered = |(record, entry): (_, &Entry)| {
             let value = OrderValue::of(self.schema, &entry.key);
-            Ok(Ordered { record, value: value.ok_or_else(|| Error::corrupt("a key of an index is not of its kind"))? })
+            let value = value.ok_or_else(|| Error::corrupt("a key of an index is not of its kind"))?;
+            Ok(Record { order_value: Some(value), ..record })
         };
         let found = records.into_iter().zip(&first.entries).map(ordered).collect::<Result<_>>()?;
         Ok(Some(Held { value: found, memory: vec![fetcher.memory, first.memory] }))

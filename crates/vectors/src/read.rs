@@ -1,4 +1,4 @@
-//! Points by their ids: get, scroll, count, and the parts of points that any answer needs.
+//! Points by their ids: get, scroll, and the parts of points that any answer needs.
 //!
 //! ```text
 //!   id ─► active ─► frozen ─► segments        the first that holds it alive has it
@@ -14,7 +14,7 @@ use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::texts;
 use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::{Bitmap, Filter, Path, Schema};
+use ramekin_fields::{Filter, Path, Schema};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ impl<'a> Fetcher<'a> {
     /// The records of places, in their order.
     pub(crate) fn records(&mut self, wanted: &[(PointId, Place)]) -> Result<Vec<Record>> {
         self.memory.grow(wanted.len() as u64 * size_of::<Record>() as u64 * 2)?;
-        let record = |(id, _): &(PointId, Place)| Record { id: *id, payload: None, vectors: None };
+        let record = |(id, _): &(PointId, Place)| Record { id: *id, payload: None, vectors: None, order_value: None };
         let mut records: Vec<Record> = wanted.iter().map(record).collect();
         if self.parts.payload != PayloadParts::None {
             self.payloads(wanted, &mut records)?;
@@ -252,7 +252,7 @@ fn get_from(shared: &Shared, view: &View, ids: &[PointId], parts: &Parts) -> Res
 }
 
 /// An id with its place in a list that doubles.
-const ENTRY_BYTES: u64 = 2 * size_of::<(PointId, Place)>() as u64;
+pub(crate) const ENTRY_BYTES: u64 = 2 * size_of::<(PointId, Place)>() as u64;
 
 /// A page of points in id order, from `from` on, of those that pass a filter.
 pub(crate) fn scroll(
@@ -328,7 +328,7 @@ fn scroll_from(
 }
 
 /// The next rows of a segment that are alive and may pass, at most so many; `from` goes behind them.
-fn next_rows(segment: &Segment, passing: Option<&Passing>, from: &mut u32, most: usize) -> Vec<u32> {
+pub(crate) fn next_rows(segment: &Segment, passing: Option<&Passing>, from: &mut u32, most: usize) -> Vec<u32> {
     let mut rows = Vec::with_capacity(most);
     while rows.len() < most && *from < segment.meta.points {
         if let Some(passing) = passing {
@@ -353,6 +353,9 @@ pub(crate) fn sealed_page(shared: &Shared, view: &View, at: usize, rows: Vec<u32
     Ok(ids.into_iter().zip(rows).map(|(id, row)| (id, Place::Sealed(at, row))).collect())
 }
 
+/// Rows that are looked at together.
+pub(crate) const ROWS: u32 = 512;
+
 /// Shows the points of the growing parts, oldest first, some at a time.
 pub(crate) fn each_growing(view: &View, each: impl FnMut(&mut Vec<(PointId, Place)>) -> Result<()>) -> Result<()> {
     each_growing_to(view, 1, each)
@@ -368,9 +371,9 @@ pub(crate) fn each_growing_to(
         let mut from = 0;
         for _ in 0..times {
             let slots = part.read().slots() as u32;
-            for slot in (from..slots).step_by(COUNTED as usize) {
+            for slot in (from..slots).step_by(ROWS as usize) {
                 let inner = part.read();
-                let alive = (slot..slots.min(slot + COUNTED)).filter(|slot| !inner.is_dead(*slot));
+                let alive = (slot..slots.min(slot + ROWS)).filter(|slot| !inner.is_dead(*slot));
                 let mut page: Vec<_> = alive.map(|slot| (inner.id(slot), Place::Growing(at, slot))).collect();
                 drop(inner);
                 each(&mut page)?;
@@ -412,65 +415,6 @@ pub(crate) fn word(shared: &Shared, view: &View, place: Place, path: &Path, key:
         .and_then(|value| value.as_str())
         .map(str::to_owned)
         .ok_or_else(|| Error::busy("a point has changed; try again"))
-}
-
-/// Rows that are counted at a time.
-const COUNTED: u32 = 512;
-
-/// Rows that an estimate asks of each segment at most, where its indexes leave it unsure.
-const SAMPLED: u64 = 1024;
-
-/// One of each so many rows, about [`SAMPLED`] of them: any of these, so that no pattern of ids is met.
-fn sample(rows: &Bitmap, count: u64) -> Vec<u32> {
-    let stride = count.div_ceil(SAMPLED);
-    let is_taken = |at: u64| at % stride == ramekin_base::rng::mix(at / stride) % stride;
-    rows.iter().zip(0u64..).filter(|(_, at)| is_taken(*at)).map(|(row, _)| row).collect()
-}
-
-/// How many points pass a filter. An estimate of a segment is its indexes' answer, where they have one; else what a sample
-/// of the rows that may pass says.
-pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, exact: bool) -> Result<u64> {
-    let _memory = shared.accounts.queries.try_reserve(SAMPLED * (ENTRY_BYTES + 4))?;
-    let (filter, _resolved) = collection.config.load().resolve(filter, &shared.accounts.queries)?;
-    let filter = &*filter;
-    let sealed = |view: &View| {
-        let matching = Matching::new(shared, &shared.pages, view, filter);
-        let mut count = 0;
-        for (at, segment) in view.segments.iter().enumerate() {
-            let passing = matching.passing(at)?;
-            if passing.is_sure() {
-                count += passing.rows.iter().filter(|row| !segment.dead.get(*row)).count() as u64;
-                continue;
-            }
-            let may_pass = passing.count;
-            if !exact && may_pass > SAMPLED {
-                let rows = sample(&passing.rows, may_pass);
-                let passed = passing.of(&matching, at, &rows)?;
-                let alive = rows.iter().zip(passed).filter(|(row, passed)| *passed && !segment.dead.get(**row));
-                count += alive.count() as u64 * may_pass / rows.len().max(1) as u64;
-                continue;
-            }
-            let mut row = 0;
-            while row < segment.meta.points {
-                let rows = next_rows(segment, Some(&passing), &mut row, COUNTED as usize);
-                let mut page = sealed_page(shared, view, at, rows)?;
-                matching.keep(&mut page)?;
-                count += page.len() as u64;
-            }
-        }
-        Ok(count)
-    };
-    let growing = |view: &View, sealed: &u64| {
-        let matching = Matching::new(shared, &shared.pages, view, filter);
-        let mut count = *sealed;
-        each_growing(view, |page| {
-            matching.keep(page)?;
-            count += page.len() as u64;
-            Ok(())
-        })?;
-        Ok(Some(count))
-    };
-    on_view(collection, sealed, growing)
 }
 
 #[cfg(test)]

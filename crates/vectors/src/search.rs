@@ -14,6 +14,7 @@ use crate::check;
 use crate::collection::{Collection, View};
 use crate::growing::Growing;
 use crate::matching::Matching;
+use crate::ordered;
 use crate::passing::Passing;
 use crate::read::{self, Fetcher, Place};
 use crate::segment::{Named, Segment};
@@ -46,8 +47,16 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
     if wanted > RESULTS_MAX {
         return Err(Error::invalid(format!("limit + offset is {wanted}; at most {RESULTS_MAX} results are allowed")));
     }
-    if query.target == Target::Ids {
-        return in_id_order(shared, collection, query);
+    match &query.target {
+        Target::Ids => {
+            let page = read::scroll(shared, collection, None, wanted, &query.filter, &query.parts)?;
+            return Ok(in_order(query, Held { value: page.value.records, memory: page.memory }));
+        }
+        Target::Order(order) => {
+            let (filter, parts) = (&query.filter, &query.parts);
+            return Ok(in_order(query, ordered::scroll(shared, collection, order, wanted, filter, parts)?));
+        }
+        Target::Vector(_) | Target::Point(_) => {}
     }
     collection.usage.ask();
     let (filter, _memory) = config.resolve(&query.filter, &shared.accounts.queries)?;
@@ -509,7 +518,7 @@ fn target(shared: &Shared, view: &View, query: &Query, config: &VectorConfig) ->
             config.ask(&mut vector);
             Ok((vector, Some(*id)))
         }
-        Target::Ids => Err(Error::bug("a target without a vector")),
+        Target::Ids | Target::Order(_) => Err(Error::bug("a target without a vector")),
     }
 }
 
@@ -521,12 +530,11 @@ pub(crate) fn check_dim(got: usize, want: usize) -> Result<()> {
 }
 
 /// A query without a vector: points in the order of their ids.
-fn in_id_order(shared: &Shared, collection: &Collection, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
-    let wanted = query.limit + query.offset;
-    let held = read::scroll(shared, collection, None, wanted, &query.filter, &query.parts)?;
-    let records = held.value.records.into_iter().skip(query.offset);
+/// The answer of a query that has no vector.
+fn in_order(query: &Query, held: Held<Vec<Record>>) -> (Held<Vec<Scored>>, Profile) {
+    let records = held.value.into_iter().skip(query.offset);
     let value = records.map(|record| Scored { record, score: 1.0, version: 0 }).collect();
-    Ok((Held { value, memory: held.memory }, Profile::default()))
+    (Held { value, memory: held.memory }, Profile::default())
 }
 
 fn profile(of: &ramekin_ann::Profile) -> Profile {

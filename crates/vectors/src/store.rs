@@ -20,7 +20,7 @@ use crate::rest::{IdleMerge, Rest};
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, QUERIES_FLOOR, Shared};
 use crate::writer::{Request, Writer};
-use crate::{check, facet, ordered, payload_write, read, residency, rest, search};
+use crate::{check, count, facet, ordered, payload_write, read, residency, rest, search};
 use parking_lot::{Mutex, RwLock};
 use ramekin_base::limits::{RESULTS_MAX, payload_max};
 use ramekin_base::{Clock, Error, PointId, Result};
@@ -438,7 +438,7 @@ impl Store {
         limit: usize,
         filter: &Filter,
         parts: &Parts,
-    ) -> Result<Held<Vec<Ordered>>> {
+    ) -> Result<Held<Vec<Record>>> {
         check_limit(limit)?;
         ordered::scroll(&self.shared, &*self.find_with(name, parts)?, order, limit, filter, parts)
     }
@@ -453,7 +453,7 @@ impl Store {
     pub fn count(&self, name: &str, filter: &Filter, exact: bool) -> Result<u64> {
         let collection = self.shared.find(name)?;
         if !filter.is_empty() {
-            return read::count(&self.shared, &collection, filter, exact);
+            return count::count(&self.shared, &collection, filter, exact);
         }
         // Of one moment: no point is on its way from one part to another.
         let _change = collection.change.lock();
