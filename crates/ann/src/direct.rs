@@ -20,8 +20,7 @@ use crate::trial::ERROR;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
 use ramekin_pages::{Pages, Section};
-use ramekin_vecmath::{BLOCK, Probe, select_best};
-use std::ops::Range;
+use ramekin_vecmath::{BLOCK, Probe, select_unordered};
 
 /// Bytes of positions that are read together.
 const SPAN_BYTES: usize = 128 << 10;
@@ -47,27 +46,24 @@ impl Means<'_, '_> {
             rotation.rotate(self.query, &mut scratch.rotated);
             codes.prepare(&scratch.rotated);
         }
-        let matches = Matches { words: found.words };
         let coarse = Coarse::new(&centroids, shape.lists, shape.dim, shape.metric, index.meta.length)?;
         let share = found.count as f64 / shape.rows.max(1) as f64;
         let near = index.lists_for(self.k, share, self.params, self.narrow);
+        let mut looked = 0;
         // Where most lists are wanted, it costs less to go through all of them than to choose.
-        let lists = if near * 2 < shape.lists { near } else { shape.lists };
-        if lists < shape.lists {
+        if near * 2 < shape.lists {
             scratch.scores.resize(shape.lists, 0.0);
             coarse.scores(self.query, &mut scratch.scaled, &mut scratch.bytes, &mut scratch.scores);
-            select_best(&scratch.scores, lists, &mut scratch.near);
+            select_unordered(&scratch.scores, near, &mut scratch.near);
+            coarse.prepare(self.query, &mut scratch.scaled);
+            scratch.profile.coarse_us += watch.lap();
+            let near = std::mem::take(&mut scratch.near);
+            looked = self.look(scratch, &coarse, &clusters, within(found.words, &clusters, &near))?;
+            scratch.near = near;
         }
-        coarse.prepare(self.query, &mut scratch.scaled);
-        scratch.profile.coarse_us += watch.lap();
-        let near = std::mem::take(&mut scratch.near);
-        let mut looked = 0;
-        if lists < shape.lists {
-            looked = self.look(scratch, &matches, &coarse, &clusters, near.iter().copied())?;
-        }
-        scratch.near = near;
         if looked < found.count.min(self.k * ENOUGH) {
-            looked = self.look(scratch, &matches, &coarse, &clusters, 0..shape.lists as u32)?;
+            coarse.prepare(self.query, &mut scratch.scaled);
+            looked = self.look(scratch, &coarse, &clusters, of_all(found.words, &clusters))?;
         }
         scratch.tally = Tally::default();
         scratch.profile.codes += looked as u64;
@@ -76,32 +72,32 @@ impl Means<'_, '_> {
         Ok(true)
     }
 
-    /// Takes the best of the matches in some lists; returns how many there are.
+    /// Takes the best of some positions, each with its list, list by list; returns how many there are.
     fn look(
         &self,
         scratch: &mut Scratch,
-        matches: &Matches<'_>,
         coarse: &Coarse<'_>,
         clusters: &[u8],
-        lists: impl Iterator<Item = u32>,
+        found: impl Iterator<Item = (u32, u32)>,
     ) -> Result<usize> {
         scratch.best.begin(self.kept());
         scratch.pending.clear();
         scratch.slots.clear();
-        let mut looked = 0;
-        for number in lists {
-            if !matches.has(List::positions_at(clusters, number as usize)) {
-                continue;
+        let (mut looked, mut newest) = (0, None);
+        for (number, position) in found {
+            if newest != Some(number) {
+                newest = Some(number);
+                let list = self.index.list(clusters, number as usize, 0)?;
+                if scratch.slots.len() == SLOTS {
+                    refine(self, scratch);
+                    scratch.slots.clear();
+                }
+                let along = coarse.along(&scratch.scaled, number as usize);
+                scratch.slots.push(self.slot(number, list, along));
+                scratch.profile.clusters += 1;
             }
-            let list = self.index.list(clusters, number as usize, 0)?;
-            if scratch.slots.len() == SLOTS {
-                refine(self, scratch);
-                scratch.slots.clear();
-            }
-            let along = coarse.along(&scratch.scaled, number as usize);
-            scratch.slots.push(self.slot(number, list, along));
-            scratch.profile.clusters += 1;
-            looked += matches.each(list.positions(), |position| self.look_at(scratch, position));
+            self.look_at(scratch, position);
+            looked += 1;
         }
         refine(self, scratch);
         Ok(looked)
@@ -194,42 +190,29 @@ impl Index {
     }
 }
 
-/// A bit for each position that may be found.
-struct Matches<'a> {
-    words: &'a [u64],
+/// The positions in some lists that have a bit, each with its list.
+fn within<'a>(words: &'a [u64], clusters: &'a [u8], lists: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
+    let of = move |list: u32| {
+        let positions = List::positions_at(clusters, list as usize);
+        let (from, to) = (positions.start / 64, positions.end.div_ceil(64));
+        // What is wrong with a list is seen when it is read.
+        let words = words.get(from as usize..to as usize).unwrap_or_default();
+        each(words, from * 64)
+            .filter(move |position| positions.contains(position))
+            .map(move |position| (list, position))
+    };
+    lists.iter().copied().flat_map(of)
 }
 
-impl Matches<'_> {
-    /// The words of some positions, each with the number of its first, without the bits of others.
-    fn words(&self, positions: Range<u32>) -> impl Iterator<Item = (u32, u64)> + '_ {
-        let (from, to) = (positions.start / 64, positions.end.div_ceil(64));
-        (from..to).map(move |at| {
-            // What is wrong with a list is seen when it is read.
-            let mut word = self.words.get(at as usize).copied().unwrap_or(0);
-            if at == from {
-                word &= u64::MAX << (positions.start % 64);
-            }
-            if at == to - 1 && !positions.end.is_multiple_of(64) {
-                word &= (1 << (positions.end % 64)) - 1;
-            }
-            (at * 64, word)
-        })
-    }
-
-    fn has(&self, positions: Range<u32>) -> bool {
-        self.words(positions).any(|(_, word)| word != 0)
-    }
-
-    /// Calls `look` for each; returns how many.
-    fn each(&self, positions: Range<u32>, mut look: impl FnMut(u32)) -> usize {
-        let mut count = 0;
-        for (first, mut word) in self.words(positions) {
-            while word != 0 {
-                look(first + word.trailing_zeros());
-                word &= word - 1;
-                count += 1;
-            }
+/// All positions that have a bit, each with its list: lists lie one behind the other.
+fn of_all<'a>(words: &'a [u64], clusters: &'a [u8]) -> impl Iterator<Item = (u32, u32)> + 'a {
+    let (mut list, mut positions) = (0, List::positions_at(clusters, 0));
+    let lists = (clusters.len() / size_of::<List>()) as u32;
+    each(words, 0).filter_map(move |position| {
+        while position >= positions.end && list + 1 < lists {
+            list += 1;
+            positions = List::positions_at(clusters, list as usize);
         }
-        count
-    }
+        positions.contains(&position).then_some((list, position))
+    })
 }

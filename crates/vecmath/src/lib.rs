@@ -44,4 +44,4 @@ pub use panels::Panels;
 pub use query::QueryCodes;
 pub use rotation::Rotation;
 pub use scan::{BLOCK, Probe, Survivors, block_bytes, block_put_factors, lane_factors, pack_block, unpack_lane};
-pub use select::select_best;
+pub use select::{select_best, select_unordered};

@@ -42,6 +42,22 @@ pub fn select_best(scores: &[f32], n: usize, out: &mut Vec<u32>) {
     out.sort_unstable_by_key(order);
 }
 
+/// Puts the indices of the `n` largest scores into `out`, ascending, and of all that are as large as the least of them.
+/// Scores that are not a number count as the worst.
+pub fn select_unordered(scores: &[f32], n: usize, out: &mut Vec<u32>) {
+    out.clear();
+    if n == 0 || n >= scores.len() {
+        out.extend(0..if n == 0 { 0 } else { scores.len() as u32 });
+        return;
+    }
+    out.extend(scores.iter().map(|score| !ordered(*score)));
+    let (_, floor, _) = out.select_nth_unstable(n - 1);
+    let floor = from_ordered(!*floor);
+    out.clear();
+    // SAFETY: any scores and floor will do.
+    unsafe { (kernels().at_least)(scores, floor, out) };
+}
+
 /// A score that at least `n` scores reach, where looking for one pays.
 fn floor(scores: &[f32], n: usize) -> Option<f32> {
     if n == 0 || n > 192 || scores.len() < 512 {

@@ -316,7 +316,12 @@ proptest! {
         wanted.truncate(n);
         let mut found = vec![7];
         crate::select_best(&scores, n, &mut found);
-        prop_assert_eq!(found, wanted);
+        prop_assert_eq!(&found, &wanted);
+        // Without an order, and with all that are as large as the last.
+        let least = wanted.last().map(|at| scores[*at as usize]);
+        crate::select_unordered(&scores, n, &mut found);
+        let as_large = |at: &u32| least.is_some_and(|least| scores[*at as usize] >= least);
+        prop_assert_eq!(found, (0..len as u32).filter(as_large).collect::<Vec<_>>());
     }
 }
 
