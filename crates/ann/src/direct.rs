@@ -194,9 +194,10 @@ impl Index {
 fn within<'a>(words: &'a [u64], clusters: &'a [u8], lists: &'a [u32]) -> impl Iterator<Item = (u32, u32)> + 'a {
     let of = move |list: u32| {
         let positions = List::positions_at(clusters, list as usize);
-        let (from, to) = (positions.start / 64, positions.end.div_ceil(64));
+        let from = positions.start / 64;
         // What is wrong with a list is seen when it is read.
-        let words = words.get(from as usize..to as usize).unwrap_or_default();
+        let to = (positions.end.div_ceil(64) as usize).min(words.len());
+        let words = words.get(from as usize..to).unwrap_or_default();
         each(words, from * 64)
             .filter(move |position| positions.contains(position))
             .map(move |position| (list, position))

@@ -11,7 +11,7 @@
 //! comes next is guessed from those before it: a wrong guess costs one delay, never a wrong answer.
 
 use crate::search::Search;
-use ramekin_vectors::Profile;
+use ramekin_vectors::{Profile, Target};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -34,10 +34,11 @@ impl Pace {
         Self { slots: [const { AtomicU8::new(0) }; SLOTS] }
     }
 
-    /// The slot of searches like this one. One with a filter has none: what it takes depends on the filter.
+    /// The slot of searches like this one. One with a filter, or in the order of a field, has none: what it takes depends on
+    /// the filter or the field.
     pub fn slot(&self, collection: &str, search: &Search) -> Option<&AtomicU8> {
         let query = &search.query;
-        if !query.filter.is_empty() {
+        if !query.filter.is_empty() || matches!(query.target, Target::Order(_)) {
             return None;
         }
         let mut hasher = DefaultHasher::new();

@@ -170,6 +170,9 @@ fn check(mut search: Search) -> Decoded<Search> {
     if search.oversampling > 1.0 {
         query.candidates = (reach as f64 * search.oversampling).min(limits::RESULTS_MAX as f64).ceil() as usize;
     }
+    if query.max_reads.is_some() && matches!(query.target, Target::Order(_)) {
+        return Err(Flaw::invalid("an order reads what it needs; `max_reads` cannot be kept").in_field("params"));
+    }
     if query.exact && query.max_reads.is_some() {
         return Err(Flaw::invalid("an exact search reads every vector; `max_reads` cannot be kept").in_field("params"));
     }
@@ -334,6 +337,7 @@ mod tests {
             (r#"{"params":{"quantization":{"oversampling":0.5}}}"#, Kind::Invalid, "params.quantization.oversampling"),
             (r#"{"params":{"max_reads":-5}}"#, Kind::Malformed, "params.max_reads"),
             (r#"{"params":{"max_reads":5,"exact":true}}"#, Kind::Invalid, "params: an exact search"),
+            (r#"{"query":{"order_by":"a"},"params":{"max_reads":5}}"#, Kind::Invalid, "params: an order"),
             (r#"{"query":{"recommend":{}}}"#, Kind::Unsupported, "query.recommend: this kind of query is not built"),
             (r#"{"query":{"fusion":"rrf"},"prefetch":[{}]}"#, Kind::Unsupported, "query.fusion"),
             (r#"{"prefetch":[{"query":[1]}]}"#, Kind::Unsupported, "prefetch"),

@@ -10,7 +10,8 @@
 //!            their codes, in blocks
 //! ```
 //!
-//! A point with one value costs the bits of its code and nothing else. One point's code lies in one or two lines of the
+//! A point with one value costs the bits of its code and nothing else, but for a bit and a half where others have several. One
+//! point's code lies in one or two lines of the
 //! processor's cache however many values the field has; whole blocks are taken apart eight codes at a time (`wanted.rs`).
 
 mod wanted;
@@ -32,7 +33,10 @@ const TOGETHER: usize = 16;
 const WORD: usize = 8;
 
 /// Values of the points of a block at most, of those that have several: a field with more has no column.
-const VALUES_MAX: usize = 1 << 14;
+pub(crate) const VALUES_MAX: usize = 1 << 14;
+
+/// What the values of an open block take at most: as they came, and as a record.
+pub(crate) const OPEN_BYTES: usize = VALUES_MAX * 16;
 
 /// What one point has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,10 +93,11 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// Of points that have codes below `distinct`, and what else some of them have.
-    pub fn new(distinct: u32, has_nothing: bool, has_several: bool) -> Self {
+    /// Of so many points that have codes below `distinct`, and what else some of them have.
+    pub fn new(distinct: u32, has_nothing: bool, has_several: bool, rows: usize) -> Self {
         let width = width(distinct, has_nothing, has_several);
-        let several = if has_several { vec![Several::default()] } else { Vec::new() };
+        let mut several = Vec::with_capacity(if has_several { rows.div_ceil(BLOCK) + 1 } else { 0 });
+        several.extend(has_several.then(Several::default));
         Self { distinct, width, several, ..Self::default() }
     }
 
@@ -230,11 +235,20 @@ pub struct Column<'a> {
     pub records: &'a [u8],
 }
 
+/// Whether the processor has what the fast functions were compiled for.
+#[cfg(target_arch = "x86_64")]
+fn is_fast() -> bool {
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("popcnt")
+}
+
 /// Runs the second of two functions, which differ only in what the processor must have.
 macro_rules! fastest {
     ($fast:ident, $plain:ident, $($argument:expr),*) => {{
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2") && is_x86_feature_detected!("popcnt") {
+        if is_fast() {
             // SAFETY: the processor has what the function was compiled for.
             return unsafe { $fast($($argument),*) };
         }
@@ -490,7 +504,7 @@ mod tests {
 
     fn packed(distinct: u32, rows: &[Vec<u32>]) -> Packer {
         let has = |holds: fn(usize) -> bool| rows.iter().any(|codes| holds(codes.len()));
-        let mut packer = Packer::new(distinct, has(|len| len == 0), has(|len| len > 1));
+        let mut packer = Packer::new(distinct, has(|len| len == 0), has(|len| len > 1), rows.len());
         rows.iter().for_each(|codes| packer.push(cell(codes)));
         packer.end();
         packer

@@ -29,11 +29,12 @@ pub(crate) const KEYS: u32 = 1;
 pub(crate) const ENDS: u32 = 2;
 pub(crate) const STARTS: u32 = 3;
 pub(crate) const ROWS: u32 = 4;
-pub(crate) const CODES: u32 = 5;
-pub(crate) const SEVERAL: u32 = 6;
-pub(crate) const RECORDS: u32 = 7;
 pub(crate) const EMPTY: u32 = 8;
 pub(crate) const NULLS: u32 = 9;
+// 5 to 7 were a column of another form.
+pub(crate) const CODES: u32 = 10;
+pub(crate) const SEVERAL: u32 = 11;
+pub(crate) const RECORDS: u32 = 12;
 
 /// What the file of an index says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

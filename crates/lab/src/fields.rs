@@ -222,7 +222,7 @@ impl Layout for Packer {
     const NAME: &str = "column";
 
     fn build(shape: Shape, distinct: u32, points: usize) -> Self {
-        let mut packer = Packer::new(distinct, shape == Shape::Sparse, shape == Shape::Several);
+        let mut packer = Packer::new(distinct, shape == Shape::Sparse, shape == Shape::Several, points);
         let mut codes = [0; SEVERAL];
         for point in 0..points {
             let count = codes_of(shape, distinct, point, &mut codes);

@@ -43,7 +43,7 @@ pub fn select_best(scores: &[f32], n: usize, out: &mut Vec<u32>) {
 }
 
 /// Puts the indices of the `n` largest scores into `out`, ascending, and of all that are as large as the least of them.
-/// Scores that are not a number count as the worst.
+/// Scores that are not a number are left out, unless all are asked for.
 pub fn select_unordered(scores: &[f32], n: usize, out: &mut Vec<u32>) {
     out.clear();
     if n == 0 || n >= scores.len() {

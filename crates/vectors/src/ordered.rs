@@ -81,12 +81,12 @@ struct Asking<'a> {
     limit: usize,
 }
 
-/// The first points that pass a filter in the order of a field, each with the value it stands at.
+/// Of the points that pass a filter in the order of a field those at some places, each with the value it stands at.
 pub(crate) fn scroll(
     shared: &Shared,
     collection: &Collection,
     order: &Order,
-    limit: usize,
+    places: Range<usize>,
     filter: &Filter,
     parts: &Parts,
 ) -> Result<Held<Vec<Record>>> {
@@ -100,8 +100,12 @@ pub(crate) fn scroll(
         )));
     };
     let (filter, _memory) = config.resolve(filter, &shared.accounts.queries)?;
-    let asking = Asking { shared, order, schema, asked, filter: &filter, limit };
-    read::on_view(collection, |view| asking.sealed(view), |view, sealed| asking.answer(view, sealed, parts))
+    let asking = Asking { shared, order, schema, asked, filter: &filter, limit: places.end };
+    read::on_view(
+        collection,
+        |view| asking.sealed(view),
+        |view, sealed| asking.answer(view, sealed, places.start, parts),
+    )
 }
 
 impl Asking<'_> {
@@ -193,8 +197,8 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The first of these and of the growing parts of a view; `None` where one of these has moved.
-    fn answer(&self, view: &View, sealed: &First, parts: &Parts) -> Result<Option<Held<Vec<Record>>>> {
+    /// The first of these and of the growing parts of a view, from a place on; `None` where one of these has moved.
+    fn answer(&self, view: &View, sealed: &First, from: usize, parts: &Parts) -> Result<Option<Held<Vec<Record>>>> {
         let mut first = self.first()?;
         sealed.entries.iter().try_for_each(|entry| first.push(*entry))?;
         let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
@@ -215,6 +219,7 @@ impl Asking<'_> {
             return Ok(None);
         }
         first.settle();
+        first.entries.drain(..from.min(first.entries.len()));
         let mut fetcher = Fetcher::new(self.shared, &self.shared.pages, view, parts)?;
         fetcher.memory.grow(first.entries.len() as u64 * size_of::<(PointId, Place)>() as u64)?;
         let points: Vec<_> = first.entries.iter().map(|entry| (entry.id, entry.place)).collect();

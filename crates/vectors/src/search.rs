@@ -50,11 +50,12 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
     match &query.target {
         Target::Ids => {
             let page = read::scroll(shared, collection, None, wanted, &query.filter, &query.parts)?;
-            return Ok(in_order(query, Held { value: page.value.records, memory: page.memory }));
+            return Ok(in_order(page.value.records.into_iter().skip(query.offset), page.memory));
         }
         Target::Order(order) => {
             let (filter, parts) = (&query.filter, &query.parts);
-            return Ok(in_order(query, ordered::scroll(shared, collection, order, wanted, filter, parts)?));
+            let found = ordered::scroll(shared, collection, order, query.offset..wanted, filter, parts)?;
+            return Ok(in_order(found.value.into_iter(), found.memory));
         }
         Target::Vector(_) | Target::Point(_) => {}
     }
@@ -529,12 +530,10 @@ pub(crate) fn check_dim(got: usize, want: usize) -> Result<()> {
     }
 }
 
-/// A query without a vector: points in the order of their ids.
 /// The answer of a query that has no vector.
-fn in_order(query: &Query, held: Held<Vec<Record>>) -> (Held<Vec<Scored>>, Profile) {
-    let records = held.value.into_iter().skip(query.offset);
+fn in_order(records: impl Iterator<Item = Record>, memory: Vec<Reservation>) -> (Held<Vec<Scored>>, Profile) {
     let value = records.map(|record| Scored { record, score: 1.0, version: 0 }).collect();
-    (Held { value, memory: held.memory }, Profile::default())
+    (Held { value, memory }, Profile::default())
 }
 
 fn profile(of: &ramekin_ann::Profile) -> Profile {

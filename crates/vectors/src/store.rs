@@ -440,7 +440,7 @@ impl Store {
         parts: &Parts,
     ) -> Result<Held<Vec<Record>>> {
         check_limit(limit)?;
-        ordered::scroll(&self.shared, &*self.find_with(name, parts)?, order, limit, filter, parts)
+        ordered::scroll(&self.shared, &*self.find_with(name, parts)?, order, 0..limit, filter, parts)
     }
 
     /// The values of an indexed field that most of the points have that pass a filter, each with how many do.

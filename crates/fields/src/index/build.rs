@@ -6,7 +6,7 @@
 //!           └─► rows whose field is empty, rows where it is null
 //! ```
 //!
-//! Memory: what the sorts are given, two bits a row, and half a byte a row of the column where points have several values.
+//! Memory: what the sorts are given, two bits a row, and three more and 256 KiB where points have several values.
 
 use super::sort::{MERGE_BYTES, Sorted, Sorter};
 use super::{CODES, EMPTY, ENDS, KEYS, Meta, NULLS, RECORDS, ROWS, SEVERAL, STARTS};
@@ -205,8 +205,8 @@ fn write_rows(
 /// the field is read by its keys only.
 fn write_column(by_row: &Sorted, meta: &Meta, out: &mut PageWriter, work: &Work<'_>) -> Result<bool> {
     let blocks = (meta.rows as usize).div_ceil(column::BLOCK);
-    let _several =
-        work.account.try_reserve(if meta.has_several { 2 * (blocks * size_of::<Several>()) as u64 } else { 0 })?;
+    let bytes = (blocks + 1) * size_of::<Several>() + column::OPEN_BYTES;
+    let _several = work.account.try_reserve(if meta.has_several { bytes as u64 } else { 0 })?;
     out.begin(CODES, Priority::Fields)?;
     let several = pack(by_row, meta, work, &mut |codes, _| out.write(codes).map(|_| ()))?;
     out.end()?;
@@ -216,6 +216,7 @@ fn write_column(by_row: &Sorted, meta: &Meta, out: &mut PageWriter, work: &Work<
     let Some(several) = several else { return Ok(false) };
     out.begin(SEVERAL, Priority::Fields)?;
     out.write(several.as_bytes())?;
+    drop(several);
     out.end()?;
     out.begin(RECORDS, Priority::Fields)?;
     pack(by_row, meta, work, &mut |_, records| out.write(records).map(|_| ()))?;
@@ -231,13 +232,15 @@ fn pack(
     work: &Work<'_>,
     each: &mut column::EachBytes<'_>,
 ) -> Result<Option<Vec<Several>>> {
-    let mut packer = column::Packer::new(meta.distinct, meta.has_nothing(), meta.has_several);
+    let mut packer = column::Packer::new(meta.distinct, meta.has_nothing(), meta.has_several, meta.rows as usize);
     let (mut pairs, mut codes) = (by_row.pairs(work)?, Vec::new());
     let mut more = pairs.advance()?;
     for row in 0..meta.rows {
         codes.clear();
         while more && pairs.pair().0 == row.to_be_bytes() {
-            codes.push(pairs.pair().1);
+            if codes.len() <= column::VALUES_MAX {
+                codes.push(pairs.pair().1);
+            }
             more = pairs.advance()?;
         }
         packer.push(match codes.as_slice() {

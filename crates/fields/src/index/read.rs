@@ -17,11 +17,11 @@ const FETCH_BYTES: usize = 256 << 10;
 /// A run of rows is read, rather than the column checked, where the rows are fewer than one of so many.
 const FEW: u64 = 24;
 
-/// Bytes of a column that are copied, where points have several values, while those are read.
+/// Bytes of a column that are copied, where points have several values, while those are read; with where these are.
 const COPIED_BYTES: usize = 16 << 10;
 /// Keys that are read all together when several are looked for.
 const DICTIONARY_BYTES: u64 = 32 << 10;
-/// Ranges of codes that the column is checked for at most: each of them costs as much as the first.
+/// Ranges of codes that the column is checked for at most: those that lie apart cost as much as the first each.
 const RANGES_MAX: usize = 64;
 
 /// Codes that are asked for, ascending and apart, and how many values they have: as many rows at most.
@@ -130,7 +130,7 @@ impl Index {
     /// How many keys are below this one.
     pub fn rank(&self, pages: &Pages, key: &[u8]) -> Result<u32> {
         // Of keys that have one length a page is read at a time, once it is known which.
-        let (group, len) = self.meta.key_len.map_or((1, 0), |len| (PAGE / len.max(1), len));
+        let (group, len) = self.meta.key_len.map_or((1, 0), |len| ((PAGE / len.max(1)).max(1), len));
         let (mut low, mut high) = (0, self.meta.distinct.div_ceil(group as u32));
         while low < high {
             let middle = low + (high - low) / 2;
@@ -383,8 +383,11 @@ impl Index {
             return Ok(());
         }
         let section = self.codes.as_ref().ok_or_else(broken)?;
-        let bytes = if self.meta.has_several { COPIED_BYTES } else { FETCH_BYTES / 2 };
-        let step = (bytes / block_bytes(width)).max(1);
+        let step = match self.meta.has_several {
+            true => COPIED_BYTES / (block_bytes(width) + size_of::<Several>()),
+            false => FETCH_BYTES / 2 / block_bytes(width),
+        };
+        let step = step.max(1);
         for first in (0..blocks).step_by(step) {
             let last = blocks.min(first + step);
             if passing.words()[first..last].iter().all(|word| *word == 0) {
@@ -424,7 +427,9 @@ impl Index {
         while first < passing.len() {
             let from = column.several[first].start();
             let bytes = |last: usize| column.several[last].start() - from;
-            // One block's at least.
+            if bytes(first + 1) > FETCH_BYTES {
+                return Err(broken());
+            }
             let more = (first + 2..=passing.len()).take_while(|last| bytes(*last) <= FETCH_BYTES).count();
             let last = first + 1 + more;
             let mut fetch = pages.fetch();
