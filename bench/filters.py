@@ -225,7 +225,7 @@ def main() -> int:
                 some, payload = rnd.sample(ids, 20), filters.payload(rnd)
                 for side in (here, there):
                     side.overwrite(some, payload)
-            count = cases // 3 if number == 0 else (cases - cases // 3) // rounds
+            count = cases // 3 if number == 0 else -(-(cases - cases // 3) // rounds)
             outcome = compare(rnd, here, there, ids, count, points, indexes)
             total, wrong = total + count, wrong + outcome.wrong
             what = "with indexes" if number else "without an index"
