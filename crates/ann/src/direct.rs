@@ -49,20 +49,22 @@ impl Means<'_, '_> {
         let coarse = Coarse::new(&centroids, shape.lists, shape.dim, shape.metric, index.meta.length)?;
         let share = found.count as f64 / shape.rows.max(1) as f64;
         let near = index.lists_for(self.k, share, self.params, self.narrow);
-        let mut looked = 0;
         // Where most lists are wanted, it costs less to go through all of them than to choose.
-        if near * 2 < shape.lists {
+        let are_chosen = near * 2 < shape.lists;
+        if are_chosen {
             scratch.scores.resize(shape.lists, 0.0);
             coarse.scores(self.query, &mut scratch.scaled, &mut scratch.bytes, &mut scratch.scores);
             select_unordered(&scratch.scores, near, &mut scratch.near);
-            coarse.prepare(self.query, &mut scratch.scaled);
-            scratch.profile.coarse_us += watch.lap();
+        }
+        coarse.prepare(self.query, &mut scratch.scaled);
+        scratch.profile.coarse_us += watch.lap();
+        let mut looked = 0;
+        if are_chosen {
             let near = std::mem::take(&mut scratch.near);
             looked = self.look(scratch, &coarse, &clusters, within(found.words, &clusters, &near))?;
             scratch.near = near;
         }
         if looked < found.count.min(self.k * ENOUGH) {
-            coarse.prepare(self.query, &mut scratch.scaled);
             looked = self.look(scratch, &coarse, &clusters, of_all(found.words, &clusters))?;
         }
         scratch.tally = Tally::default();
