@@ -14,9 +14,7 @@ use std::ops::Range;
 /// Codes that are asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
-    /// Ascending and apart.
-    ranges: Vec<Range<u32>>,
-    /// The same, where each costs as much.
+    /// Each costs as much.
     pieces: Vec<Piece>,
 }
 
@@ -62,11 +60,12 @@ impl Wanted {
             };
             left = &left[together..];
         }
-        Self { ranges, pieces }
+        Self { pieces }
     }
 
-    pub fn ranges(&self) -> &[Range<u32>] {
-        &self.ranges
+    /// No code is wanted.
+    pub fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
     }
 
     #[inline(always)]

@@ -377,7 +377,7 @@ impl Index {
         let (blocks, width) = ((self.meta.rows as usize).div_ceil(BLOCK), self.meta.width());
         if width == 0 {
             // One value, which all have.
-            if wanted.ranges().is_empty() {
+            if wanted.is_empty() {
                 passing.words_mut().fill(0);
             }
             return Ok(());
