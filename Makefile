@@ -27,13 +27,17 @@ test: build $(VENV)/test.stamp ## Rust tests, then end-to-end tests with qdrant-
 	$(CARGO) test --workspace --locked
 	$(PY) -m pytest -q tests
 
+# A step of the gate and the minutes that it took: $(call step,name,command).
+step = @start=$$(date +%s); $(2); status=$$?; \
+	echo "make check: $(1) took $$(( ($$(date +%s) - start) / 60 )) min $$(( ($$(date +%s) - start) % 60 )) s"; exit $$status
+
 check: ## the whole gate: format, lints, floors, tests, simulator, small benches
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(MAKE) floors
-	$(MAKE) test
-	$(MAKE) sim-small
-	$(MAKE) bench-small
+	$(call step,format,$(CARGO) fmt --all --check)
+	$(call step,lints,$(CARGO) clippy --workspace --all-targets --locked -- -D warnings)
+	$(call step,floors,$(MAKE) floors)
+	$(call step,tests,$(MAKE) test)
+	$(call step,the simulator,$(MAKE) sim-small)
+	$(call step,the small benches,$(MAKE) bench-small)
 	@echo "make check: passed"
 
 floors: $(VENV)/test.stamp ## crates use only crates on lower floors

@@ -28,10 +28,13 @@ ROWS = [
     ("speed", "speed.py", [], []),
     ("upload", "upload.py", [], []),
     ("moving", "moving.py", [], []),
+    ("stalls", "stalls.py", [], []),
     ("wide", "wide.py", [], []),
     ("plan", "plan.py", [], []),
     ("filters", "filters.py", [], []),
     ("filtered", "filtered.py", [], []),
+    ("attack", "attack.py", [], None),  # in small: tests/test_attack.py
+    ("soak", "soak.py", [], []),
     ("six", "six.py", [], None),
 ]
 SETS = [("lsa", "make_text_vectors.py"), ("syn", "make_synthetic.py")]

@@ -1,6 +1,7 @@
 """Plans: their shape, that they agree with the ledger afterwards, and what they refuse."""
 
 import json
+import os
 import subprocess
 
 import numpy as np
@@ -50,6 +51,17 @@ def test_refusals(rest):
     ]:
         answer = rest.ask("POST", "/memory/plan", body)
         assert answer.status == status and answer.error, (body, answer.status, answer.body)
+
+
+def test_a_sample_that_is_no_plain_file_is_refused_and_plans_go_on(own_server, tmp_path):
+    rest = Connection(own_server.port)
+    pipe, device = tmp_path / "pipe.npy", tmp_path / "device.npy"
+    os.mkfifo(pipe)
+    device.symlink_to("/dev/zero")
+    for sample in (pipe, device, tmp_path):
+        answer = rest.ask("POST", "/memory/plan", wanted() | {"sample": str(sample)})
+        assert answer.status == 422, (sample, answer.body)
+    assert rest.must("POST", "/memory/plan", wanted())["total"]
 
 
 def test_it_agrees_with_the_ledger(own_server):

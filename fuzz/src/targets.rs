@@ -8,8 +8,9 @@
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Kind, PointId, Result, Size};
 use ramekin_door_qdrant::decode;
-use ramekin_fields::{Condition, Filter, Path, Point, Subject, parts};
-use ramekin_log::format::{self as log_format, Header, RECORD_HEADER};
+use ramekin_fields::{Condition, Filter, Path, Point, Stem, Subject, parts};
+use ramekin_log::format::{self as log_format, FileHeader, Header, Place, RECORD_HEADER};
+use ramekin_memory::Budget;
 use ramekin_pages::format as page_format;
 use ramekin_storage::manifest as manifest_format;
 
@@ -31,6 +32,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "options", run: options },
     Target { name: "bodies", run: bodies },
     Target { name: "filter", run: filter },
+    Target { name: "stems", run: stems },
 ];
 
 pub fn find(name: &str) -> Option<Target> {
@@ -71,40 +73,56 @@ fn point_id(bytes: &[u8]) {
 
 /// Headers of log files and of records, as they stand, and with their checksums made right.
 fn log(bytes: &[u8]) {
-    if let Err(error) = log_format::decode_file_header(bytes) {
-        assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported));
-    }
+    check_file_header(bytes);
     let position = bytes.first_chunk::<8>().map_or(0, |first| u64::from_le_bytes(*first));
-    let mut header = log_format::encode_file_header(position);
-    assert_eq!(log_format::decode_file_header(&header).ok(), Some(position), "a file's header comes back");
-    if let Some(version) = bytes.first() {
-        header[8] = *version;
-        let crc = crc32c::crc32c_append(crc32c::crc32c(&header[..12]), &header[16..]);
-        header[12..16].copy_from_slice(&crc.to_le_bytes());
-        _ = log_format::decode_file_header(&header);
+    for header in [
+        FileHeader { start: position, number: 0, bytes: 0 },
+        FileHeader { start: position, number: 3, bytes: 1 << 20 },
+    ] {
+        let mut written = header.encode();
+        assert_eq!(FileHeader::decode(&written).ok(), Some(header), "a file's header comes back");
+        for (at, byte) in [8, 24, 25, 28].into_iter().zip(bytes) {
+            written[at] = *byte;
+        }
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&written[..12]), &written[16..]);
+        written[12..16].copy_from_slice(&crc.to_le_bytes());
+        check_file_header(&written);
     }
-    for at in [0, position] {
-        if let Some(header) = Header::decode(bytes, at) {
-            assert_eq!(header.encode(at)[..], bytes[..RECORD_HEADER], "a header comes back");
+    for place in [0, 1, 2].into_iter().flat_map(|file| [0, position].map(|position| Place { file, position })) {
+        if let Some(header) = Header::decode(bytes, place) {
+            assert_eq!(header.encode(place)[..], bytes[..RECORD_HEADER], "a header comes back");
             assert!(header.next(0) > header.len as u64);
             let body = &bytes[RECORD_HEADER..];
             header.holds(&body[..header.len.min(body.len())]);
         }
-    }
-    // A header whose checksum is right, whatever its fields say.
-    if bytes.len() >= 20 {
-        let len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize;
-        let durable = u64::from_le_bytes([0, 0, 0, 0, bytes[12], bytes[13], bytes[14], bytes[15]]);
-        let made = if bytes[16] & 1 == 0 { Header::pad(len, durable) } else { Header { len, ..Header::record(bytes, durable) } };
-        if let Some(read) = Header::decode(&made.encode(position), position) {
-            assert_eq!(read, made);
-            assert!(read.next(0) > read.len as u64);
-            _ = read.holds(bytes);
+        // A header whose checksum is right, whatever its fields say.
+        if bytes.len() >= 24 {
+            let len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize;
+            let since = u64::from(u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]));
+            let request = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
+            let durable = place.position.saturating_sub(since);
+            let made = match bytes[20] & 3 {
+                0 => Header::pad(len, durable),
+                1 => Header::end(len, durable),
+                kind => Header { len, ..Header::record(bytes, durable, request, kind == 2) },
+            };
+            if let Some(read) = Header::decode(&made.encode(place), place) {
+                assert!(read == made || place.file == 0);
+                assert!(read.next(0) > read.len as u64);
+                _ = read.holds(bytes);
+            }
         }
     }
     let offset = position >> 1;
     let placed = log_format::place(offset);
     assert!(placed >= offset && placed - offset < RECORD_HEADER as u64);
+}
+
+fn check_file_header(bytes: &[u8]) {
+    match FileHeader::decode(bytes) {
+        Ok(header) => assert_eq!(header.encode()[..24], bytes[..24], "a file's header comes back"),
+        Err(error) => assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
+    }
 }
 
 /// The store's own records, as they stand in the log.
@@ -141,32 +159,40 @@ fn page_file(bytes: &[u8]) {
     }
 }
 
-/// The manifest, as it stands, and with a first line that fits its JSON.
+/// The manifest, as it stands, and with a first line that fits its snapshot: in the format of now, the one before, and a
+/// newer one.
 fn manifest(bytes: &[u8]) {
-    check_manifest(manifest_format::decode(bytes));
-    let newer = format!("RAMEKIN-MANIFEST 999 {:012} ", bytes.len());
-    let crc = crc32c::crc32c_append(crc32c::crc32c(newer.as_bytes()), bytes);
-    check_manifest(manifest_format::decode(&[format!("{newer}{crc:08x}\n").as_bytes(), bytes].concat()));
-    let mut whole = format!("RAMEKIN-MANIFEST 001 {:012} ", bytes.len()).into_bytes();
-    let crc = crc32c::crc32c_append(crc32c::crc32c(&whole), bytes);
-    whole.extend_from_slice(format!("{crc:08x}\n").as_bytes());
-    whole.extend_from_slice(bytes);
-    check_manifest(manifest_format::decode(&whole));
+    check_manifest(bytes);
+    for version in ["001", "002", "999"] {
+        let mut whole = format!("RAMEKIN-MANIFEST {version} {:012} ", bytes.len()).into_bytes();
+        let crc = crc32c::crc32c_append(crc32c::crc32c(&whole), bytes);
+        whole.extend_from_slice(format!("{crc:08x}\n").as_bytes());
+        whole.extend_from_slice(bytes);
+        check_manifest(&whole);
+    }
+    if let Ok(old) = ramekin_storage::whole::decode(bytes) {
+        let again = ramekin_storage::whole::encode(&old).and_then(|bytes| {
+            let layout = manifest_format::decode(&bytes)?.1;
+            ramekin_storage::whole::decode(&bytes[layout.body.start as usize..layout.body.end as usize])
+        });
+        assert!(again.is_ok_and(|again| (again.log_from, again.next_file, again.files) == (old.log_from, old.next_file, old.files)));
+    }
+    // Records as the bytes have them, a line each, the last one as the head.
+    let records: Vec<_> = bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+    let is_head = |record: &manifest_format::Record| matches!(record, manifest_format::Record::Head(_));
+    let groups: Vec<Vec<_>> = records.split_inclusive(is_head).filter(|group| group.last().is_some_and(is_head)).map(<[_]>::to_vec).collect();
+    if !groups.is_empty() {
+        let read = manifest_format::encode(&groups).and_then(|bytes| manifest_format::decode(&bytes));
+        let text = |records: &[manifest_format::Record]| serde_json::to_string(records).unwrap_or_default();
+        assert!(read.is_ok_and(|(read, layout)| text(&read) == text(&groups.concat()) && !layout.torn), "a manifest comes back");
+    }
 }
 
-fn check_manifest(decoded: Result<manifest_format::Manifest>) {
-    match decoded {
-        Ok(manifest) => {
-            let again = manifest_format::encode(&manifest).and_then(|bytes| manifest_format::decode(&bytes));
-            assert!(again.is_ok_and(|again| again == manifest), "a manifest comes back");
-            let log = manifest.log();
-            assert!(log.start <= log.end);
-            // The store's own part is JSON, whatever it says, and can be written again.
-            if let Ok(app) = manifest.app::<serde_json::Value>() {
-                let again = manifest_format::Manifest::new(log, manifest.files.clone(), &app);
-                assert!(again.is_ok_and(|again| again.app::<serde_json::Value>().is_ok()));
-            }
-            assert_ne!(manifest_format::Manifest { next_file: manifest.next_file ^ 1, ..manifest.clone() }, manifest);
+fn check_manifest(bytes: &[u8]) {
+    match manifest_format::decode(bytes) {
+        Ok((records, layout)) => {
+            assert!(layout.version < 2 || matches!(records.last(), Some(manifest_format::Record::Head(_))));
+            assert!(layout.end <= bytes.len().next_multiple_of(4096) as u64);
         }
         Err(error) => assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
     }
@@ -221,9 +247,14 @@ fn filter(bytes: &[u8]) {
     let Some(Ok(mut payload)) = payload.map(serde_json::from_slice::<serde_json::Map<_, _>>) else { return };
     if let Ok(decode::Count { filter, .. }) = decode::count(body.unwrap_or_default()) {
         let point = Point { id: PointId::Num(1), has_vector: &|name| name.is_empty() };
-        let passes = filter.passes(&Subject { payload: &payload, point: Some(point) });
+        let budget = Budget::new(64 << 20);
+        let passes = |filter: &Filter| {
+            let prepared = filter.prepare(None, &budget.root()).expect("there is room for words that fit a body");
+            prepared.passes(&Subject { payload: &payload, point: Some(point) })
+        };
+        let is_in = passes(&filter);
         let not = Filter { must_not: vec![Condition::Filter(filter)], ..Filter::default() };
-        assert_ne!(not.passes(&Subject { payload: &payload, point: Some(point) }), passes);
+        assert_ne!(passes(&not), is_in);
     }
     let text = path.and_then(|path| std::str::from_utf8(path).ok()).unwrap_or_default();
     if let Ok(path) = Path::parse(text) {
@@ -235,4 +266,11 @@ fn filter(bytes: &[u8]) {
         assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "what was set can be read again");
         parts::exclude(&mut payload, &[path]);
     }
+}
+
+/// A byte that names a language, then words of which each has a stem.
+fn stems(bytes: &[u8]) {
+    let Some((first, text)) = bytes.split_first() else { return };
+    let Some(stem) = Stem::named(Stem::NAMES[*first as usize % Stem::COUNT]) else { return };
+    String::from_utf8_lossy(text).split(' ').for_each(|word| _ = stem.of(word));
 }

@@ -174,8 +174,8 @@ fn aim_with(wished: f32, safety: f32) -> f32 {
 const SAFETY: f32 = 0.2;
 
 impl Curve {
-    /// The same with as much safety as the curve's own error asks for: where a little recall costs many reads, and where
-    /// lists alone make up for what codes miss. What is missed twice over is counted twice, which is a safety of its own.
+    /// Like [`aim`], with a margin of one and a half standard errors of this curve: for searches in which a little recall costs
+    /// many reads, or lists alone make up for what codes miss. What is missed twice over is counted twice, which is a safety of its own.
     pub(crate) fn aim_closely(&self, wished: f32) -> f32 {
         let points = self.points.max(1) as f32;
         aim_with(wished, (CLOSE_SAFETY * (MANY_POINTS / points).sqrt()).min(0.5))

@@ -18,12 +18,14 @@ use crate::scratch::{Candidate, Scratch, Tally};
 use crate::search::{Means, Positions, SearchParams, Watch};
 use crate::trial::ERROR;
 use ramekin_base::limits::PAGE;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, cancel};
 use ramekin_pages::{Pages, Section};
 use ramekin_vecmath::{BLOCK, Probe, select_unordered};
 
 /// Bytes of positions that are read together.
 const SPAN_BYTES: usize = 128 << 10;
+/// Positions between two looks whether the search is still wanted.
+const STEP: usize = 4096;
 /// Lists that are looked at before what waits is refined.
 const SLOTS: usize = 256;
 /// The nearest lists hold so many times as many of the rows as are wanted, or all lists are gone through.
@@ -87,6 +89,9 @@ impl Means<'_, '_> {
         scratch.slots.clear();
         let (mut looked, mut newest) = (0, None);
         for (number, position) in found {
+            if looked % STEP == 0 {
+                cancel::check()?;
+            }
             if newest != Some(number) {
                 newest = Some(number);
                 let list = self.index.list(clusters, number as usize, 0)?;

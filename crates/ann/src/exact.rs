@@ -6,7 +6,7 @@ use crate::index::{FETCH_BYTES, Index};
 use crate::originals::Originals;
 use crate::scratch::{Candidate, Scratch};
 use crate::search::{Hit, SearchParams};
-use ramekin_base::Result;
+use ramekin_base::{Result, cancel};
 use ramekin_pages::Pages;
 use zerocopy::IntoBytes;
 
@@ -75,6 +75,7 @@ struct Exact<'a, 'b> {
 impl Exact<'_, '_> {
     /// Scores vectors that lie one after another from `position` on; rows are looked up for those that pass.
     fn block(&mut self, pages: &Pages, position: u32, records: &[u8]) -> Result<()> {
+        cancel::check()?;
         let index = self.index;
         let count = records.len() / index.shape.vectors.record;
         let mut scores = [0f32; BLOCK];

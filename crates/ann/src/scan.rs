@@ -12,8 +12,8 @@ use crate::layout::List;
 use crate::scratch::{Candidate, SCAN_AT_A_TIME, Scratch, Tally};
 use crate::search::Means;
 use crate::trial::{ERROR, estimate_of};
-use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
+use ramekin_base::{Result, cancel};
 use ramekin_vecmath::{BLOCK, Metric, Probe, sad};
 use std::ops::Range;
 
@@ -32,6 +32,7 @@ pub(crate) fn scan(means: &Means<'_, '_>, scratch: &mut Scratch, first: usize) -
     scratch.profile.clusters += slots.len() as u64;
     if means.codes_resident() {
         for slot in slots {
+            cancel::check()?;
             scan_resident(means, scratch, slot)?;
         }
     } else {

@@ -114,7 +114,8 @@ pub struct Profile {
     pub rescore_us: u64,
 }
 
-/// What a search holds on to from its start to its end.
+/// What a search of one index holds from start to end: the query, the effort that the recall curve names, and the sections that
+/// are resident meanwhile.
 pub(crate) struct Means<'a, 'p> {
     pub(crate) index: &'a Index,
     pub(crate) pages: &'a Pages,
@@ -269,7 +270,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// What lists may miss where scores are the codes' estimates, of what they may miss otherwise.
+/// Without rescoring the codes' errors cost recall, too: of the misses that lists may cause otherwise this share is left to them.
 const UNRESCORED: f32 = 0.75;
 
 impl Index {

@@ -6,8 +6,8 @@
 //!   index 1   ● ● ● ● ● ● ●                    7        near =  7        k *  7 / 10
 //! ```
 //!
-//! Of all vectors of an index, passing or not, so many stand before the k-th that is found in the end: its depth. Lists
-//! are scanned as for that many nearest. How many are near is known of those that pass: they are its candidates above
+//! *Depth* is the rank, among all vectors of an index, of the k-th result that passes. Lists are scanned as for that many
+//! nearest. How many are near is known of those that pass: they are its candidates above
 //! the bar, and its share of passing among those that were asked tells the others. With one index the depth is
 //! `k / share`; but where most of an index is filtered out and the k nearest stand in others, it is less than k.
 

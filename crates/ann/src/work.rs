@@ -1,6 +1,6 @@
 //! What a build is handed: disk, memory, chance, time, and ways to tell of its progress and to stop it.
 
-use ramekin_base::{Clock, Error, Result};
+use ramekin_base::{Clock, Error, Result, cancel};
 use ramekin_disk::Disk;
 use ramekin_memory::Account;
 use std::path::PathBuf;
@@ -68,6 +68,7 @@ pub struct Progress {
 impl Work<'_> {
     /// Tells where the build is; an error if it is to stop.
     pub(crate) fn step(&self, phase: Phase, done: usize, total: usize) -> Result<()> {
+        cancel::check()?;
         if (self.cancelled)() {
             return Err(Error::closed("the index build was cancelled"));
         }

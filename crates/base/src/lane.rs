@@ -4,6 +4,7 @@
 //!   writes  body decoded, handed to the log     milliseconds     ┐
 //!                                                                ├─ served in turns
 //!   reads   search, scroll, get: disk and CPU   any time         ┘
+//!   short   ledger, lists, a plain search       milliseconds     ── first, and a thread is kept for them
 //! ```
 //!
 //! One line for both would let a crowd of searches hold up every write, as many as memory admits at once.
@@ -13,4 +14,6 @@
 pub enum Lane {
     Writes,
     Reads,
+    /// Never waits behind long work.
+    Short,
 }

@@ -5,22 +5,28 @@
 //!   error   one error, a coarse kind      clock   time, handed in
 //!   limits  every limit, in one table     rng     chance, from a seed
 //!   lane    where a request waits for a thread          packed  numbers of few bits
+//!   cancel  whether a piece of work is still wanted      lock    locks in one order, and the disk
 //! ```
 //!
-//! Nothing here opens a file, starts a thread or reads a clock by itself, but for
-//! [`clock::SystemClock`], which is the one place where the real time enters.
+//! Nothing here opens a file, starts a thread or reads a clock by itself, but for [`supervise::Threads`], under which all
+//! threads of ours run, and [`clock::SystemClock`], which is the one place where the real time enters.
 
+#![forbid(unsafe_code)]
+
+pub mod cancel;
 pub mod clock;
 pub mod error;
 pub mod id;
 pub mod lane;
 pub mod limits;
+pub mod lock;
 pub mod packed;
 pub mod rng;
 pub mod size;
+pub mod supervise;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use error::{Error, Kind, Result};
+pub use error::{Error, Kind, Result, cut, excerpt, message};
 pub use id::PointId;
 pub use lane::Lane;
 pub use packed::{Packed, Packer};

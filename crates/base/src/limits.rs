@@ -32,14 +32,16 @@ limits! {
     QUERIES_PER_BATCH_MAX: usize = 1024;
     /// Operations in one batch of writes.
     OPERATIONS_PER_BATCH_MAX: usize = 1024;
-    /// Results that one query may ask for, offset included.
-    RESULTS_MAX: usize = 1 << 16;
+    /// Candidates that one query may wish for, by `hnsw_ef` or oversampling, beyond the results that it asks for.
+    CANDIDATES_MAX: usize = 1 << 16;
     /// Dimensions of a dense vector.
     DIM_MAX: usize = 65_536;
     /// Named vectors of a collection.
     VECTOR_NAMES_MAX: usize = 64;
     /// Bytes of a collection's, alias's or vector's name.
     NAME_MAX: usize = 255;
+    /// Bytes of an error's message.
+    MESSAGE_MAX: usize = 1 << 10;
     /// Collections of a store.
     COLLECTIONS_MAX: usize = 16_384;
     /// Indexed payload fields of a collection.

@@ -1,7 +1,7 @@
 //! Floor 2: the disk. No crate but this one opens a file.
 //!
 //! ```text
-//!            Disk: open · read (a batch) · write · sync · list · rename
+//!            Disk: open · read (a batch) · write · sync · list · rename · make_folder · len · set_len
 //!              │
 //!     ┌────────┴──────────┐
 //!   Local               sim::SimDisk      in memory, loses what was not synced, driven by a seed

@@ -10,6 +10,7 @@ use crate::disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Sync, Tally, chec
 use crate::file::{File, Handle, LocalFile};
 use crate::{mmap, pread, probe, uring};
 use parking_lot::RwLock;
+use ramekin_base::lock::about_to_wait;
 use ramekin_base::{Error, Result};
 use rustix::fd::AsRawFd;
 use rustix::fs::{self, Access, Advice, AtFlags, FallocateFlags, FileType, Mode, OFlags};
@@ -93,6 +94,7 @@ impl Disk for Local {
     }
 
     fn read(&self, ops: &mut [ReadOp<'_>]) -> Result<()> {
+        about_to_wait("a read of the disk");
         for op in ops.iter() {
             check_aligned(self.ground.block, op.file, op.at, op.buf)?;
         }
@@ -113,6 +115,7 @@ impl Disk for Local {
     }
 
     fn write(&self, file: &File, at: u64, data: &[u8]) -> Result<()> {
+        about_to_wait("a write of the disk");
         check_aligned(self.ground.block, file, at, data)?;
         let local = file.local()?;
         let mut done = 0;
@@ -137,6 +140,7 @@ impl Disk for Local {
     }
 
     fn sync(&self, what: Sync<'_>) -> Result<()> {
+        about_to_wait("a sync of the disk");
         self.tally.sync();
         match what {
             Sync::File(file) => {
@@ -178,6 +182,7 @@ impl Disk for Local {
     }
 
     fn rename(&self, from: &Path, to: Option<&Path>) -> Result<()> {
+        about_to_wait("a name of the disk");
         match to {
             Some(to) => fs::rename(from, to).map_err(|error| errno(error, "rename", from)),
             None => match fs::unlink(from) {
@@ -188,7 +193,7 @@ impl Disk for Local {
     }
 
     fn make_folder(&self, folder: &Path) -> Result<()> {
-        std::fs::create_dir_all(folder).map_err(|error| Error::from(error).at(folder.display()))
+        make_folder(folder).map(|syncs| (0..syncs).for_each(|_| self.tally.sync()))
     }
 
     fn len(&self, file: &File) -> Result<u64> {
@@ -245,26 +250,24 @@ impl LocalFile {
     }
 }
 
-/// Makes a folder and what is missing above it, each name durable in its parent.
-pub(crate) fn make_folder(folder: &Path) -> Result<()> {
+/// Makes a folder and what is missing above it, each name durable in its parent. Returns how many syncs it took.
+pub(crate) fn make_folder(folder: &Path) -> Result<usize> {
     let failed = |error| errno(error, "make", folder);
     let parent = match folder.parent() {
-        None => return Ok(()),
+        None => return Ok(0),
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
     };
-    if !parent.is_dir() {
-        make_folder(parent)?;
-    }
+    let above = if parent.is_dir() { 0 } else { make_folder(parent)? };
     match fs::mkdir(folder, Mode::from(0o777)) {
         // Also this may be new: whoever made it may have ended before its name was durable.
         Err(Errno::EXIST) if folder.is_dir() => {}
         made => made.map_err(failed)?,
     }
     match fs::access(parent, Access::READ_OK) {
-        Ok(()) => sync_folder(parent),
+        Ok(()) => sync_folder(parent).map(|()| above + 1),
         // A parent that we may not read is not ours, and was there before.
-        Err(_) => Ok(()),
+        Err(_) => Ok(above),
     }
 }
 

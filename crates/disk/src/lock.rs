@@ -49,12 +49,12 @@ impl FolderLock {
     pub fn check(&self) -> Result<()> {
         let lost = |why: &str| {
             let folder = self.path.parent().unwrap_or(&self.path).display();
-            Error::io(format!("{folder} is lost: {why}; put it back, or mount it again, and start anew"))
+            Error::io(format!("{folder} is lost: {why}; restore it or mount it again, then restart"))
         };
         let ours = fstat(&self.fd).map_err(|error| errno(error, "stat", &self.path))?;
         match stat(&self.path) {
             Ok(named) if (named.st_dev, named.st_ino) == (ours.st_dev, ours.st_ino) => Ok(()),
-            Ok(_) => Err(lost("another folder stands in its place")),
+            Ok(_) => Err(lost("another folder was put in its place while the server ran")),
             Err(Errno::NOENT | Errno::NOTDIR) => Err(lost("it was moved or removed")),
             Err(error) => Err(lost(&error.to_string())),
         }

@@ -199,7 +199,9 @@ fn errors_inside_a_batch(disk: &dyn Disk, folder: &Path) {
 fn names(disk: &dyn Disk, folder: &Path) {
     assert_eq!(kind(disk.list(&folder.join("none"))), Kind::NotFound);
     assert_eq!(disk.list(folder).unwrap(), []);
+    let before = disk.counters().syncs;
     disk.make_folder(&folder.join("d/e/f")).unwrap();
+    assert!(disk.counters().syncs >= before + 3, "each name is durable");
     disk.make_folder(&folder.join("d/e")).unwrap();
     let block = disk.block();
     let pages: Vec<_> = (1..=3).map(|blocks| filled(disk, blocks, 8)).collect();

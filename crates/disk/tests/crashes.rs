@@ -180,7 +180,7 @@ fn unsynced_names_may_be_undone() {
     let mut seen = BTreeSet::new();
     for seed in 0..200 {
         let (disk, _) = with_file(seed, Faults::default(), 1, 1);
-        disk.make_folder(Path::new("/d/e")).unwrap();
+        disk.open(Path::new("/c"), Open::Create).unwrap();
         disk.rename(Path::new("/a"), Some(Path::new("/b"))).unwrap();
         let after = disk.crash();
         let names: Vec<_> = after.list(Path::new("/")).unwrap().into_iter().map(|entry| entry.name).collect();
@@ -202,6 +202,24 @@ fn unsynced_names_may_be_undone() {
         let back = content(&disk.crash(), Path::new("/d/e/f"));
         assert!(back.is_err() || back.unwrap() == vec![7; SECTOR], "a removal that is undone brings the bytes back");
     }
+}
+
+/// A folder that was made is there after a crash, and so are those above it; one that was being made may be lost.
+#[test]
+fn a_made_folder_survives_a_crash() {
+    let mut seen = BTreeSet::new();
+    for seed in 0..100 {
+        let disk = SimDisk::new(seed, Faults::default());
+        disk.make_folder(Path::new("/d/e")).unwrap();
+        disk.set_faults(Faults { operations_max: Some(disk.operations()), ..Faults::default() });
+        assert!(disk.make_folder(Path::new("/d/f/g")).is_err());
+        let after = disk.crash();
+        assert!(after.list(Path::new("/d/e")).is_ok());
+        seen.insert((after.list(Path::new("/d/f")).is_ok(), after.list(Path::new("/d/f/g")).is_ok()));
+    }
+    assert_eq!(seen, BTreeSet::from([(false, false), (true, false), (true, true)]));
+    let failing = Faults { sync_fails: ramekin_disk::sim::Trigger::chance(1.0), ..Faults::default() };
+    assert!(SimDisk::new(1, failing).make_folder(Path::new("/d")).is_err());
 }
 
 #[test]

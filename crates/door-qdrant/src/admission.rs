@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!   Content-Length n ─► 413 if over the limit
-//!                    ─► free if small                               a search never waits here
-//!                    ─► wait in line for 2n of the pool (body + what it decodes to)
+//!                    ─► the first 16 KiB are free: whoever sends no more than that holds nothing of the pool
+//!                    ─► wait in line for 2n of a pool (body + what it decodes to)
 //!                    ─► book n + n on door/http/bodies ─► read ─► decode ─► body freed ─► store keeps the rest
 //!   no length        ─► grow step by step, one such body at a time
 //! ```
 //!
-//! The pool is a share of the budget. A part of it is a floor, held for good, so that uploads move on
-//! whatever else is short. The line is first come, first served and has an end.
+//! There are two pools, each a share of the budget: one for uploads, one for bodies that a single query may have, so that no
+//! search waits behind uploads. A part of each is a floor, held for good, so that bodies move on whatever else is short. A
+//! line is first come, first served and has an end; who holds what others wait for must go on sending.
 
 use crate::limits;
 use ramekin_base::limits as base;
@@ -24,12 +25,47 @@ use tokio::time::{Instant, sleep, timeout_at};
 /// The pool is counted in units of this many bytes.
 const UNIT: u64 = 1024;
 
+/// A pool of bytes, counted in units.
+struct Pool {
+    free: Arc<Semaphore>,
+    units: AtomicU64,
+}
+
+impl Pool {
+    fn new(bytes: u64) -> Self {
+        let units = bytes / UNIT;
+        Self { free: Arc::new(Semaphore::new(units as usize)), units: AtomicU64::new(units) }
+    }
+
+    fn units(&self) -> u64 {
+        self.units.load(Ordering::Relaxed)
+    }
+
+    fn resize(&self, bytes: u64) {
+        let units = bytes / UNIT;
+        let before = self.units.swap(units, Ordering::Relaxed);
+        if units > before {
+            self.free.add_permits((units - before) as usize);
+        } else if units < before {
+            let (free, gone) = (self.free.clone(), (before - units) as u32);
+            tokio::spawn(async move {
+                if let Ok(permit) = free.acquire_many_owned(gone).await {
+                    permit.forget();
+                }
+            });
+        }
+    }
+}
+
 /// The gate in front of request bodies.
 pub struct Admission {
-    pool: Arc<Semaphore>,
-    units: AtomicU64,
+    uploads: Pool,
+    small: Pool,
     bodies: Account,
+    small_bodies: Account,
     budget: Budget,
+    /// Bodies that wait for a part of a pool.
+    in_line: AtomicUsize,
     waiting: AtomicUsize,
     unmeasured: Arc<Mutex<()>>,
 }
@@ -64,12 +100,15 @@ impl Admission {
     pub fn new(budget: Budget, bodies: Account) -> Result<Self> {
         let bodies = bodies.brief();
         bodies.set_floor(limits::bodies_floor(budget.limit()))?;
-        let units = limits::bodies(budget.limit()) / UNIT;
+        let small_bodies = bodies.child("small", "bodies of up to 128 KiB x 2; at least budget / 64").brief();
+        small_bodies.set_floor(limits::small_bodies(budget.limit()))?;
         Ok(Self {
-            pool: Arc::new(Semaphore::new(units as usize)),
-            units: AtomicU64::new(units),
+            uploads: Pool::new(limits::bodies(budget.limit())),
+            small: Pool::new(limits::small_bodies(budget.limit())),
             bodies,
+            small_bodies,
             budget,
+            in_line: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             unmeasured: Arc::default(),
         })
@@ -97,6 +136,25 @@ impl Admission {
         Ok(())
     }
 
+    /// Others wait for what bodies hold.
+    pub fn is_crowded(&self) -> bool {
+        self.in_line.load(Ordering::Relaxed) > 0
+    }
+
+    /// The pool for a body of so many bytes, and the account on which it is booked.
+    fn of(&self, bytes: u64) -> (&Pool, &Account) {
+        match bytes <= limits::BODY_SMALL {
+            true => (&self.small, &self.small_bodies),
+            false => (&self.uploads, &self.bodies),
+        }
+    }
+
+    fn wait_in_line(&self) -> Result<(Waiter<'_>, Waiter<'_>)> {
+        self.in_line.fetch_add(1, Ordering::Relaxed);
+        let in_line = Waiter(&self.in_line);
+        Ok((self.wait()?, in_line))
+    }
+
     fn wait(&self) -> Result<Waiter<'_>> {
         let waiter = Waiter(&self.waiting);
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= base::QUEUE_MAX {
@@ -118,11 +176,12 @@ impl Admission {
 
     /// Books a body of `bytes` and as much again for what it decodes to.
     pub async fn admit(&self, bytes: u64, until: Instant) -> Result<Ticket> {
-        let units = (2 * bytes).div_ceil(UNIT).clamp(2, self.units().max(2));
-        let mut permit = self.permit(units, until).await?;
+        let (pool, account) = self.of(bytes);
+        let units = (2 * bytes).div_ceil(UNIT).clamp(2, pool.units().max(2));
+        let mut permit = self.permit(pool, units, until).await?;
         let half = permit.split(permit.num_permits() / 2).ok_or_else(|| Error::bug("a permit without halves"))?;
         // Both at once: two bodies that each hold a half would wait for ever, and one that can never fit is told so.
-        let mut memory = self.memory(2 * bytes, until).await?;
+        let mut memory = self.memory(account, 2 * bytes, until).await?;
         let text = Booking { memory: memory.split(bytes), permit };
         Ok(Ticket { text: Some(text), decoded: Some(Booking { memory, permit: half }), unmeasured: None })
     }
@@ -131,21 +190,22 @@ impl Admission {
     /// that wait for each other's bytes would wait for ever.
     pub async fn grow(&self, ticket: &mut Ticket, bytes: u64, until: Instant) -> Result<()> {
         if ticket.unmeasured.is_none() {
-            let _waiter = self.wait()?;
+            let _waiter = self.wait_in_line()?;
             let turn = timeout_at(until, self.unmeasured.clone().lock_owned()).await;
             ticket.unmeasured = Some(turn.map_err(|_| Error::busy("other bodies without a length are being read"))?);
         }
         let Some((text, decoded)) = ticket.text.as_mut().zip(ticket.decoded.as_mut()) else {
-            let Ticket { text, decoded, .. } = self.admit(bytes, until).await?;
+            // It may grow beyond what is small.
+            let Ticket { text, decoded, .. } = self.admit(bytes.max(limits::BODY_SMALL + 1), until).await?;
             (ticket.text, ticket.decoded) = (text, decoded);
             return Ok(());
         };
         let more = bytes.saturating_sub(text.memory.bytes());
         // What is beyond the whole pool is left to the budget itself.
         let held = text.permit.num_permits() + decoded.permit.num_permits();
-        let units = (2 * more).div_ceil(UNIT).min(self.units().saturating_sub(held as u64));
+        let units = (2 * more).div_ceil(UNIT).min(self.uploads.units().saturating_sub(held as u64));
         if units > 0 {
-            text.permit.merge(self.permit(units, until).await?);
+            text.permit.merge(self.permit(&self.uploads, units, until).await?);
         }
         for booking in [text, decoded] {
             for round in 0.. {
@@ -159,18 +219,14 @@ impl Admission {
         Ok(())
     }
 
-    fn units(&self) -> u64 {
-        self.units.load(Ordering::Relaxed)
-    }
-
     /// Waits in line for a part of the pool.
-    async fn permit(&self, units: u64, until: Instant) -> Result<OwnedSemaphorePermit> {
+    async fn permit(&self, pool: &Pool, units: u64, until: Instant) -> Result<OwnedSemaphorePermit> {
         let units = units as u32;
-        if let Ok(permit) = self.pool.clone().try_acquire_many_owned(units) {
+        if let Ok(permit) = pool.free.clone().try_acquire_many_owned(units) {
             return Ok(permit);
         }
-        let _waiter = self.wait()?;
-        match timeout_at(until, self.pool.clone().acquire_many_owned(units)).await {
+        let _waiter = self.wait_in_line()?;
+        match timeout_at(until, pool.free.clone().acquire_many_owned(units)).await {
             Ok(Ok(permit)) => Ok(permit),
             Ok(Err(_)) => Err(Error::closed("the server is stopping")),
             Err(_) => Err(Error::busy(format!(
@@ -181,9 +237,9 @@ impl Admission {
     }
 
     /// Books bytes; where the budget is short for the moment, tries again until the time is over.
-    async fn memory(&self, bytes: u64, until: Instant) -> Result<Reservation> {
+    pub async fn memory(&self, account: &Account, bytes: u64, until: Instant) -> Result<Reservation> {
         for round in 0.. {
-            match self.bodies.try_reserve(bytes) {
+            match account.try_reserve(bytes) {
                 Err(error) if error.kind() == Kind::Busy => self.pause(error, round, until).await?,
                 done => return done,
             }
@@ -195,6 +251,7 @@ impl Admission {
     pub fn before_budget(&self, bytes: u64) {
         if bytes < self.budget.limit() {
             // A floor that shrinks cannot fail.
+            let _ = self.small_bodies.set_floor(limits::small_bodies(bytes));
             let _ = self.bodies.set_floor(limits::bodies_floor(bytes));
         }
     }
@@ -204,18 +261,9 @@ impl Admission {
         let budget = self.budget.limit();
         // A larger floor may have to wait for the next change; the smaller one still moves uploads on.
         let _ = self.bodies.set_floor(limits::bodies_floor(budget));
-        let units = limits::bodies(budget) / UNIT;
-        let before = self.units.swap(units, Ordering::Relaxed);
-        if units > before {
-            self.pool.add_permits((units - before) as usize);
-        } else if units < before {
-            let (pool, gone) = (self.pool.clone(), (before - units) as u32);
-            tokio::spawn(async move {
-                if let Ok(permit) = pool.acquire_many_owned(gone).await {
-                    permit.forget();
-                }
-            });
-        }
+        let _ = self.small_bodies.set_floor(limits::small_bodies(budget));
+        self.uploads.resize(limits::bodies(budget));
+        self.small.resize(limits::small_bodies(budget));
     }
 }
 
@@ -252,9 +300,11 @@ mod tests {
     async fn a_body_larger_than_the_pool_takes_all_of_it() {
         let (_budget, admission) = admission(64 << 20);
         let large = admission.admit(admission.body_max(), soon()).await.unwrap();
-        assert!(admission.admit(100 << 10, soon()).await.is_err());
-        drop(large);
+        assert!(admission.admit(200 << 10, soon()).await.is_err());
+        // What a query may have does not wait for it.
         assert!(admission.admit(100 << 10, soon()).await.is_ok());
+        drop(large);
+        assert!(admission.admit(200 << 10, soon()).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
@@ -263,6 +313,7 @@ mod tests {
         let mut one = Ticket::default();
         admission.grow(&mut one, 64 << 10, soon()).await.unwrap();
         admission.grow(&mut one, 256 << 10, soon()).await.unwrap();
+        assert!(!admission.is_crowded());
         assert_eq!(one.text.as_ref().unwrap().memory.bytes(), 256 << 10);
         let mut two = Ticket::default();
         assert!(admission.grow(&mut two, 64 << 10, soon()).await.is_err());
@@ -277,11 +328,11 @@ mod tests {
         budget.set_limit(32 << 20);
         admission.after_budget();
         tokio::task::yield_now().await;
-        assert_eq!(admission.pool.available_permits() as u64 * UNIT, 4 << 20);
+        assert_eq!(admission.uploads.free.available_permits() as u64 * UNIT, 4 << 20);
         assert_eq!(budget.reserved(), 1 << 20);
         budget.set_limit(256 << 20);
         admission.after_budget();
-        assert_eq!(admission.pool.available_permits() as u64 * UNIT, 32 << 20);
+        assert_eq!(admission.uploads.free.available_permits() as u64 * UNIT, 32 << 20);
         assert_eq!(budget.reserved(), 8 << 20);
     }
 }

@@ -1,19 +1,20 @@
 //! Aliases: second names of collections. All actions of a request happen together or not at all.
 
 use crate::answer::{Answer, Text};
-use crate::call::{Call, checked_collection_name};
+use crate::call::Call;
 use crate::errors::Outcome;
 use crate::wire::json::{Decoded, Flaw, Reader};
+use crate::wire::room::{BookedVec, Room};
 use ramekin_base::{Lane, Result, limits};
-use ramekin_vectors::AliasAction;
+use ramekin_vectors::{AliasAction, Store, check_name};
 
 /// Decodes the body of `POST collections/aliases`.
-pub fn actions(body: &[u8]) -> Result<Vec<AliasAction>> {
+pub fn actions(body: &[u8], room: &mut Room) -> Result<Vec<AliasAction>> {
     let mut reader = Reader::new(body)?;
     let mut actions = None;
     reader.object(|reader, key| match key {
         "actions" => {
-            let mut list = Vec::new();
+            let mut list = BookedVec::new(room);
             reader.array(|reader, index| {
                 if index >= limits::QUERIES_PER_BATCH_MAX {
                     return Err(Flaw::invalid(format!(
@@ -21,10 +22,12 @@ pub fn actions(body: &[u8]) -> Result<Vec<AliasAction>> {
                         limits::QUERIES_PER_BATCH_MAX
                     )));
                 }
-                list.push(action(reader)?);
+                // Two names, once more when they are done.
+                room.take(4 * limits::NAME_MAX as u64)?;
+                list.push(action(reader)?)?;
                 Ok(())
             })?;
-            actions = Some(list);
+            actions = Some(list.finish());
             Ok(())
         }
         _ => reader.skip(),
@@ -37,12 +40,15 @@ fn action(reader: &mut Reader<'_>) -> Decoded<AliasAction> {
     let mut action = None;
     reader.object(|reader, key| {
         let read = match key {
-            "create_alias" => fields(reader, ["alias_name", "collection_name"])
-                .map(|[alias, collection]| AliasAction::Create { alias, collection }),
+            "create_alias" => fields(reader, ["alias_name", "collection_name"]).and_then(|[alias, collection]| {
+                check_name(&alias)?;
+                Ok(AliasAction::Create { alias, collection })
+            }),
             "delete_alias" => fields(reader, ["alias_name"]).map(|[alias]| AliasAction::Delete { alias }),
-            "rename_alias" => {
-                fields(reader, ["old_alias_name", "new_alias_name"]).map(|[from, to]| AliasAction::Rename { from, to })
-            }
+            "rename_alias" => fields(reader, ["old_alias_name", "new_alias_name"]).and_then(|[from, to]| {
+                check_name(&to)?;
+                Ok(AliasAction::Rename { from, to })
+            }),
             _ => return reader.skip(),
         };
         if action.replace(read?).is_some() {
@@ -75,34 +81,34 @@ fn fields<const N: usize>(reader: &mut Reader<'_>, names: [&str; N]) -> Decoded<
 
 /// `POST collections/aliases`
 pub async fn change(mut call: Call) -> Outcome<Answer> {
-    let (actions, _cover) = call.decode(|body, _| actions(body)).await?;
-    for action in &actions {
-        if let AliasAction::Create { alias: name, .. } | AliasAction::Rename { to: name, .. } = action {
-            checked_collection_name(name)?;
-        }
-    }
+    let actions = call.decode(actions).await?;
     call.door
-        .run(Lane::Writes, call.options.until, move |door| door.host.store.change_aliases(actions.clone()))
+        .run(Lane::Writes, call.options.until, move |door| door.host.store.change_aliases((*actions).clone()))
         .await?;
     Answer::result(&true, call.took())
 }
 
-/// Writes aliases with their collections.
-fn show(text: &mut Text, aliases: &[(String, String)]) -> Result<()> {
-    text.push(r#"{"aliases":"#)?;
-    text.list(aliases, |text, (alias, collection)| {
+/// Writes aliases with their collections: those of one, or all.
+fn show(text: &mut Text, store: &Store, of: Option<&str>) -> Result<()> {
+    text.push(r#"{"aliases":["#)?;
+    let mut separator = "";
+    store.each_alias(&mut |alias, collection| {
+        if of.is_some_and(|of| of != collection) {
+            return Ok(());
+        }
+        text.push(std::mem::replace(&mut separator, ","))?;
         text.push(r#"{"alias_name":"#)?;
         text.string(alias)?;
         text.push(r#","collection_name":"#)?;
         text.string(collection)?;
         text.push("}")
     })?;
-    text.push("}")
+    text.push("]}")
 }
 
 /// `GET aliases`
 pub async fn list(call: Call) -> Outcome<Answer> {
-    let read = call.door.read(call.options.until, call.started, |store, text| show(text, &store.aliases()));
+    let read = call.door.read(call.options.until, call.started, |store, text| show(text, store, None));
     read.await
 }
 
@@ -111,9 +117,7 @@ pub async fn of_collection(call: Call) -> Outcome<Answer> {
     let name = call.name().to_owned();
     let read = call.door.read(call.options.until, call.started, move |store, text| {
         store.config(&name)?;
-        let mut aliases = store.aliases();
-        aliases.retain(|(_, collection)| *collection == name);
-        show(text, &aliases)
+        show(text, store, Some(&name))
     });
     read.await
 }
@@ -131,7 +135,7 @@ mod tests {
             AliasAction::Rename { from: "a".into(), to: "b".into() },
             AliasAction::Delete { alias: "b".into() },
         ];
-        assert_eq!(actions(body).unwrap(), expected);
+        assert_eq!(actions(body, &mut Room::endless()).unwrap(), expected);
     }
 
     #[test]
@@ -148,7 +152,7 @@ mod tests {
                 "actions[0].delete_alias.alias_name: expected a string",
             ),
         ] {
-            let error = actions(body.as_bytes()).unwrap_err();
+            let error = actions(body.as_bytes(), &mut Room::endless()).unwrap_err();
             assert!(error.message().contains(message), "{error}");
         }
     }

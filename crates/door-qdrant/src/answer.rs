@@ -204,9 +204,13 @@ impl Text {
     }
 
     /// A list of anything, each written by `write`.
-    pub fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T) -> Result<()>) -> Result<()> {
+    pub fn list<T>(
+        &mut self,
+        items: impl IntoIterator<Item = T>,
+        write: impl Fn(&mut Self, T) -> Result<()>,
+    ) -> Result<()> {
         self.push("[")?;
-        for (index, item) in items.iter().enumerate() {
+        for (index, item) in items.into_iter().enumerate() {
             if index > 0 {
                 self.push(",")?;
             }

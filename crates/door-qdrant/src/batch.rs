@@ -10,13 +10,10 @@ use crate::wire::filter::{self, read_unbuilt};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::vector::{Columns, expected};
-use crate::wire::{id, json};
-use ramekin_base::{Kind, Result, limits};
+use crate::wire::{id, json, payload};
+use ramekin_base::{Result, limits};
 use ramekin_fields::Filter;
 use ramekin_vectors::{Batch, Mode, Write};
-
-/// What an allocation costs beside its bytes: the pointer in the list, and the allocator's rounding.
-const TEXT_OVERHEAD: u64 = 32;
 
 /// A batch while it is read.
 #[derive(Default)]
@@ -27,19 +24,15 @@ struct Building {
 }
 
 impl Building {
-    /// Keeps the payload text of the point in `row`; the points before it that had none get an empty one.
-    fn payload(&mut self, row: usize, text: &str, room: &mut Room) -> Decoded<()> {
-        if text.len() > limits::PAYLOAD_MAX {
-            return Err(Flaw::new(Kind::TooLarge, format!("a payload of more than {} bytes", limits::PAYLOAD_MAX)));
-        }
+    /// Reads the payload of the point in `row`; the points before it that had none get an empty one.
+    fn payload(&mut self, row: usize, reader: &mut Reader<'_>, room: &mut Room) -> Decoded<()> {
         if self.payloads.len() > row {
             return Err(Flaw::malformed("this payload stands twice in one point"));
         }
         let more = row + 1 - self.payloads.len();
         room.extend(&mut self.payloads, more)?;
         self.payloads.resize_with(row, Box::default);
-        room.take(text.len() as u64 + TEXT_OVERHEAD)?;
-        self.payloads.push(text.into());
+        self.payloads.push(payload::read(reader, room)?);
         Ok(())
     }
 
@@ -57,14 +50,14 @@ impl Building {
                     room.extend(&mut self.ids, 1)?;
                     self.ids.push(id::read(reader)?);
                 }
-                "vector" => {
+                "vector" | "vectors" => {
                     has_vector = true;
-                    self.columns.point(reader, row, room)?;
+                    let vectors = self.columns.point(reader, row, room)?;
+                    if vectors == 0 && !with_payload {
+                        return Err(Flaw::invalid("must specify vectors to update for point"));
+                    }
                 }
-                "payload" if with_payload && !reader.null()? => {
-                    let text = reader.raw_object()?;
-                    self.payload(row, text, room)?;
-                }
+                "payload" if with_payload && !reader.null()? => self.payload(row, reader, room)?,
                 "payload" if with_payload => {}
                 _ => reader.skip()?,
             }
@@ -94,7 +87,7 @@ impl Building {
             match key {
                 "ids" => {
                     has_ids = true;
-                    self.ids = id::list(reader, room)?;
+                    self.ids = id::list(reader, room)?.finish();
                 }
                 "vectors" => {
                     has_vectors = true;
@@ -109,8 +102,7 @@ impl Building {
                         if reader.null()? {
                             return Ok(());
                         }
-                        let text = reader.raw_object()?;
-                        self.payload(row, text, room)
+                        self.payload(row, reader, room)
                     })?;
                     let more = count - self.payloads.len();
                     room.extend(&mut self.payloads, more)?;
@@ -245,8 +237,7 @@ pub fn update_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
         })?;
         reader.finish()?;
         match count {
-            None => Err(Flaw::missing("points")),
-            Some(0) => Err(Flaw::invalid("value [] invalid, must have at least 1 element").in_field("points")),
+            None | Some(0) => Err(Flaw::invalid("value [] invalid, must have at least 1 element").in_field("points")),
             Some(_) => building.finish(room),
         }
     };
@@ -260,7 +251,7 @@ pub fn update_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramekin_base::PointId;
+    use ramekin_base::{Kind, PointId};
     use ramekin_vectors::Column;
 
     fn batch(body: &str) -> Batch {
@@ -311,7 +302,7 @@ mod tests {
             (
                 r#"{"points":[{"id":1,"vector":[1]},{"id":2,"vector":[1,2]}]}"#,
                 Kind::Malformed,
-                "points[1].vector[1]: more than 1",
+                "points[1].vector: Vector dimension error: expected dim: 1, got 2",
             ),
             (
                 r#"{"points":[{"id":1,"vector":[[1]]}]}"#,

@@ -1,15 +1,17 @@
 //! One request on its way: where it goes, how long it may take, its body.
 
 use crate::admission::{Booking, Ticket};
-use crate::body;
+use crate::body::{self, Encoding};
 use crate::door::{Params, Shared};
 use crate::options::Options;
 use crate::routes::Route;
 use crate::wire::room::Room;
 use axum::body::Body;
 use ramekin_base::{Error, Lane, Result, limits};
-use ramekin_memory::Reservation;
+use ramekin_memory::{Reservation, holding};
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 pub struct Call {
@@ -18,6 +20,7 @@ pub struct Call {
     pub params: Params,
     pub options: Options,
     pub body: Option<Body>,
+    pub encoding: Encoding,
     /// The client waits for a word before it sends its body.
     pub expects: bool,
     /// By the host's clock, for the `time` of the answer.
@@ -39,21 +42,21 @@ impl Call {
     /// Reads the body, once its memory is there.
     pub async fn whole(&mut self) -> Result<Whole> {
         let body = self.body.take().unwrap_or_default();
-        body::read(body, &self.door.admission, self.options.until, self.expects).await
+        body::read(body, self.encoding, &self.door.admission, self.options.until, self.expects).await
     }
 
-    /// Reads the body and decodes it: here if it is small, on the reader pool if not. What is decoded is
-    /// covered as long as the second part is kept.
+    /// Reads the body and decodes it: here if it is small, on the reader pool if not.
     pub async fn decode<T: Send + 'static>(
         &mut self,
         decode: impl Fn(&[u8], &mut Room) -> Result<T> + Send + Sync + 'static,
-    ) -> Result<(T, Cover)> {
+    ) -> Result<Covered<T>> {
         let Whole { bytes, ticket: Ticket { text, decoded, .. } } = self.whole().await?;
         let granted = bytes.len().max(crate::limits::BODY_FREE) as u64;
+        let brought = [&text, &decoded].into_iter().flatten().map(|booking| booking.memory.bytes()).sum();
+        let need = AtomicU64::new(0);
         let work = move |door: &Shared, bytes: &[u8]| {
-            let mut room = Room::new(granted, door.admission.account().clone(), None);
-            let value = decode(bytes, &mut room)?;
-            Ok((value, room.into_booked()))
+            let room = Room::new(granted, door.admission.account().clone(), None);
+            holding(brought, || room.attempt(&need, |room| decode(bytes, room)))
         };
         let (value, more) = if bytes.len() <= crate::limits::DECODE_HERE_MAX {
             work(&self.door, &bytes)?
@@ -61,7 +64,7 @@ impl Call {
             let covered = (bytes, text);
             self.door.run(Lane::Reads, self.options.until, move |door| work(door, &covered.0)).await?
         };
-        Ok((value, Cover { _decoded: decoded, _more: more }))
+        Ok(Covered { value, decoded, more })
     }
 
     /// Time since the request came.
@@ -70,35 +73,51 @@ impl Call {
     }
 }
 
-/// Covers what a body was decoded to.
-pub struct Cover {
-    _decoded: Option<Booking>,
-    _more: Option<Reservation>,
+/// What a body was decoded to, with what covers it. It goes as a whole into the job that uses it: a request that is given
+/// up leaves the job running, and what the job holds stays booked until it ends. There is no way to take the value out.
+pub struct Covered<T> {
+    value: T,
+    decoded: Option<Booking>,
+    more: Option<Reservation>,
 }
 
-/// A name in a path or a body that a collection may have.
-pub fn checked_collection_name(name: &str) -> Result<()> {
-    let invalid = |message: String| {
-        Err(Error::invalid(format!("Validation error in path parameters: [collection_name: {message}]")))
-    };
-    if name.is_empty() || name.len() > limits::NAME_MAX {
-        return invalid(format!("a name has from 1 to {} bytes, this one {}", limits::NAME_MAX, name.len()));
+impl<T> Covered<T> {
+    /// Uses the value in a job, which is told what the request brought with it: so that nothing waits for memory that the
+    /// request holds itself.
+    pub fn within<R>(&self, job: impl FnOnce(&T) -> R) -> R {
+        let decoded = self.decoded.as_ref().map_or(0, |booking| booking.memory.bytes());
+        let more = self.more.as_ref().map_or(0, Reservation::bytes);
+        holding(decoded + more, || job(&self.value))
     }
-    match name.chars().find(|c| matches!(c, '<' | '>' | ':' | '"' | '/' | '\\' | '|' | '?' | '*') || c.is_control()) {
-        Some(c) => invalid(format!("a name cannot contain {c:?}")),
-        None => Ok(()),
+
+    /// A value that came in a path: no larger than the headers of its connection.
+    pub fn small(value: T) -> Self {
+        Self { value, decoded: None, more: None }
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl<T> Deref for Covered<T> {
+    type Target = T;
 
-    #[test]
-    fn names() {
-        assert!(checked_collection_name("my collection-1_ö").is_ok());
-        for name in ["", "a/b", "a\0", &"x".repeat(256)] {
-            assert!(checked_collection_name(name).is_err());
+    fn deref(&self) -> &T {
+        &self.value
+    }
+}
+
+/// Refuses a path whose collection no name can be, whatever is asked of it. Which signs a name may hold is asked where one is made.
+pub fn check_path(route: &Route, params: &Params) -> Result<()> {
+    match params.first() {
+        Some(name) if route.path.contains("{collection_name}") && name.len() > limits::NAME_MAX => {
+            checked_collection_name(name)
         }
+        _ => Ok(()),
     }
+}
+
+/// The name in the path of a collection to be.
+pub fn checked_collection_name(name: &str) -> Result<()> {
+    let in_path = |error: Error| {
+        Error::new(error.kind(), format!("Validation error in path parameters: [collection_name: {error}]"))
+    };
+    ramekin_vectors::check_name(name).map_err(in_path)
 }

@@ -10,6 +10,7 @@
 use crate::placement::placements;
 use crate::sections::{self, Section};
 use crate::wire::json::{Decoded, Flaw, Reader};
+use crate::wire::room::Room;
 use crate::wire::vector::checked_name;
 use ramekin_base::{Error, Kind, Result, limits};
 use ramekin_vectors::{CollectionConfig, CollectionPatch, Datatype, MetricName, UNNAMED, VectorConfig};
@@ -30,10 +31,10 @@ const DATATYPE: &str = "datatype";
 const METADATA_MAX: usize = 64 << 10;
 
 /// Decodes the body of `PUT collections/{name}`.
-pub fn create(body: &[u8]) -> Result<CollectionConfig> {
+pub fn create(body: &[u8], room: &mut Room) -> Result<CollectionConfig> {
     let mut making = Making::default();
     let mut reader = Reader::new(body)?;
-    reader.object(|reader, key| making.field(reader, key))?;
+    reader.object(|reader, key| making.field(reader, key, room))?;
     reader.finish()?;
     Ok(making.config())
 }
@@ -47,12 +48,13 @@ pub struct Making {
 }
 
 impl Making {
-    pub fn field(&mut self, reader: &mut Reader<'_>, key: &str) -> Decoded<()> {
+    pub fn field(&mut self, reader: &mut Reader<'_>, key: &str, room: &mut Room) -> Decoded<()> {
+        let key = sections::field_name(key);
         match key {
             "vectors" if !reader.null()? => self.vectors = read_vectors(reader)?,
             "sparse_vectors" => empty_object(reader)?,
             "recall" => self.recall = read_recall(reader)?,
-            _ => section(reader, key, &mut self.kept)?,
+            _ => section(reader, key, &mut self.kept, room)?,
         }
         Ok(())
     }
@@ -100,7 +102,7 @@ fn read_recall(reader: &mut Reader<'_>) -> Decoded<Option<f32>> {
 }
 
 /// Reads a section that a collection has, new or changed; passes over what no collection has.
-fn section(reader: &mut Reader<'_>, key: &str, kept: &mut BTreeMap<String, Section>) -> Decoded<()> {
+fn section(reader: &mut Reader<'_>, key: &str, kept: &mut BTreeMap<String, Section>, room: &mut Room) -> Decoded<()> {
     let params = sections::PARAMS.iter().find(|(name, ..)| *name == key);
     if reader.peek()? == b'n' {
         return reader.null().map(|_| ());
@@ -115,7 +117,7 @@ fn section(reader: &mut Reader<'_>, key: &str, kept: &mut BTreeMap<String, Secti
         OPTIMIZERS => sections::read(reader, sections::OPTIMIZERS)?,
         WAL => sections::read(reader, sections::WAL)?,
         QUANTIZATION => sections::quantization(reader)?,
-        METADATA => metadata(reader)?,
+        METADATA => metadata(reader, room)?,
         "strict_mode_config" => return sections::read(reader, sections::STRICT_MODE).map(|_| ()),
         _ => return reader.skip(),
     };
@@ -123,11 +125,38 @@ fn section(reader: &mut Reader<'_>, key: &str, kept: &mut BTreeMap<String, Secti
     Ok(())
 }
 
-fn metadata(reader: &mut Reader<'_>) -> Decoded<Section> {
-    if reader.clone().raw_object()?.len() > METADATA_MAX {
+fn metadata(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Section> {
+    let text = reader.clone().raw_object()?;
+    if text.len() > METADATA_MAX {
         return Err(Flaw::new(Kind::TooLarge, format!("more than {METADATA_MAX} bytes")));
     }
-    reader.value()
+    // Once as it is read, and once when its text is made.
+    room.take(2 * tree_bytes(text))?;
+    reader.value_up_to(METADATA_MAX)
+}
+
+/// What a JSON text takes as a tree at most: each object a node of a map, each value its place in a list that doubles.
+fn tree_bytes(text: &str) -> u64 {
+    let of = |byte: u8| match byte {
+        b'{' => 700,
+        b',' | b'[' => 64,
+        _ => 1,
+    };
+    text.bytes().map(of).sum()
+}
+
+/// Metadata with the keys of a change laid over it: a `null` takes its key out.
+fn metadata_change(mut metadata: Section, change: Section) -> Result<Section> {
+    for (key, value) in change {
+        match value {
+            Value::Null => metadata.remove(&key),
+            value => metadata.insert(key, value),
+        };
+    }
+    match sections::text(&metadata).len() {
+        0..=METADATA_MAX => Ok(metadata),
+        bytes => Err(Error::too_large(format!("{METADATA}: {bytes} bytes, at most {METADATA_MAX} are allowed"))),
+    }
 }
 
 /// Reads `vectors`: the parameters of one vector, or an object from names to such parameters.
@@ -176,6 +205,7 @@ fn vector_field(reader: &mut Reader<'_>, key: &str, echo: &mut Section) -> Decod
     if reader.null()? {
         return Ok(());
     }
+    let key = sections::field_name(key);
     let value = match key {
         HNSW => Some(Value::Object(sections::read(reader, sections::HNSW)?)),
         QUANTIZATION => Some(Value::Object(sections::quantization(reader)?)),
@@ -219,10 +249,11 @@ pub struct Change {
 }
 
 /// Decodes the body of `PATCH collections/{name}`.
-pub fn change(body: &[u8]) -> Result<Change> {
+pub fn change(body: &[u8], room: &mut Room) -> Result<Change> {
     let mut change = Change::default();
     let mut reader = Reader::new(body)?;
     reader.object(|reader, key| {
+        let key = sections::field_name(key);
         match key {
             "vectors" | PARAMS | QUANTIZATION if reader.null()? => {}
             "vectors" => reader.object(|reader, name| {
@@ -239,7 +270,7 @@ pub fn change(body: &[u8]) -> Result<Change> {
             // A change names parameters inside `params`, and knows no log.
             WAL => reader.skip()?,
             _ if sections::PARAMS.iter().any(|(name, ..)| *name == key) => reader.skip()?,
-            _ => section(reader, key, &mut change.kept)?,
+            _ => section(reader, key, &mut change.kept, room)?,
         }
         Ok(())
     })?;
@@ -249,7 +280,7 @@ pub fn change(body: &[u8]) -> Result<Change> {
 
 fn vector_change(reader: &mut Reader<'_>) -> Decoded<(Section, Quantization)> {
     let (mut echo, mut quantization) = (Section::new(), None);
-    reader.object(|reader, key| match key {
+    reader.object(|reader, key| match sections::field_name(key) {
         QUANTIZATION if !reader.null()? => {
             quantization = Some(sections::quantization_change(reader)?);
             Ok(())
@@ -272,7 +303,11 @@ impl Change {
             ..CollectionPatch::default()
         };
         for (name, newer) in self.kept {
-            let section = sections::overlaid(sections::kept(now.echo.get(&name)), newer);
+            let older = sections::kept(now.echo.get(&name));
+            let section = match name.as_str() {
+                METADATA => metadata_change(older, newer)?,
+                _ => sections::overlaid(older, newer),
+            };
             patch.echo.insert(name, sections::text(&section));
         }
         if let Some(quantization) = self.quantization {
@@ -283,7 +318,7 @@ impl Change {
             let vector = now
                 .vectors
                 .get(&name)
-                .ok_or_else(|| Error::malformed(format!("Wrong input: Not existing vector name error: {name}")))?;
+                .ok_or_else(|| Error::malformed(format!("Not existing vector name error: {name}")))?;
             let mut section = sections::kept(vector.echo.as_ref());
             let hnsw = match (section.remove(HNSW), newer.get(HNSW)) {
                 (Some(Value::Object(older)), Some(Value::Object(newer))) => {
@@ -316,7 +351,7 @@ mod tests {
     use super::*;
 
     fn created(body: &str) -> CollectionConfig {
-        create(body.as_bytes()).unwrap()
+        create(body.as_bytes(), &mut Room::endless()).unwrap()
     }
 
     #[test]
@@ -335,7 +370,8 @@ mod tests {
         let datatypes: Vec<Datatype> = three.vectors.values().map(|vector| vector.datatype).collect();
         assert_eq!(datatypes, [Datatype::Uint8, Datatype::Float32, Datatype::Float16]);
         assert_eq!(three.vectors["a"].echo.as_deref(), Some(r#"{"datatype":"uint8"}"#));
-        let change = change(br#"{"vectors":{"a":{"datatype":"float32","on_disk":true}}}"#).unwrap();
+        let change =
+            change(br#"{"vectors":{"a":{"datatype":"float32","on_disk":true}}}"#, &mut Room::endless()).unwrap();
         let patch = change.against(&three).unwrap();
         assert_eq!(patch.vector_echo["a"], r#"{"datatype":"uint8","on_disk":true}"#);
     }
@@ -362,6 +398,7 @@ mod tests {
         let change = change(
             br#"{"hnsw_config":{"full_scan_threshold":77},"quantization_config":"Disabled","recall":0.8,
                 "vectors":{"":{"hnsw_config":{"m":9},"on_disk":true,"quantization_config":{"binary":{}}}}}"#,
+            &mut Room::endless(),
         );
         let patch = change.unwrap().against(&now).unwrap();
         assert_eq!(patch.full_scan_threshold_kib, Some(77));
@@ -370,7 +407,7 @@ mod tests {
         assert_eq!(patch.echo[QUANTIZATION], "null");
         let vector = r#"{"hnsw_config":{"ef_construct":50,"m":9},"on_disk":true,"quantization_config":{"binary":{}}}"#;
         assert_eq!(patch.vector_echo[UNNAMED], vector);
-        let other = super::change(br#"{"vectors":{"x":{}}}"#).unwrap().against(&now);
+        let other = super::change(br#"{"vectors":{"x":{}}}"#, &mut Room::endless()).unwrap().against(&now);
         assert_eq!(other.unwrap_err().kind(), Kind::Malformed);
     }
 
@@ -390,7 +427,7 @@ mod tests {
             (r#"{"shard_number":0}"#, Kind::Invalid, "shard_number"),
             (r#"{"quantization_config":{}}"#, Kind::Malformed, "quantization_config: expected exactly one"),
         ] {
-            let error = create(body.as_bytes()).unwrap_err();
+            let error = create(body.as_bytes(), &mut Room::endless()).unwrap_err();
             assert_eq!(error.kind(), kind, "{body}: {error}");
             assert!(error.message().contains(message), "{body}: {error}");
         }

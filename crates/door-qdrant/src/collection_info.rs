@@ -8,8 +8,11 @@
 use crate::collection_body::{HNSW, METADATA, OPTIMIZERS, PARAMS, QUANTIZATION, WAL};
 use crate::sections::{Section, kept, overlaid};
 use ramekin_fields::Path;
-use ramekin_vectors::{CollectionConfig, FieldConfig, Info, MetricName, Progress, Status, UNNAMED, VectorConfig};
+use ramekin_vectors::{
+    CollectionConfig, FieldConfig, Info, MetricName, Progress, Status, UNNAMED, VectorConfig, VectorCount,
+};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 /// The whole answer of `GET collections/{name}`.
 pub fn shown(info: &Info) -> Value {
@@ -23,19 +26,57 @@ pub fn shown(info: &Info) -> Value {
         Ok(()) => json!("ok"),
         Err(error) => json!({ "error": error }),
     };
-    json!({
+    let mut shown = json!({
         "status": status,
         "optimizer_status": optimizer_status,
         "points_count": info.points,
-        "indexed_vectors_count": info.indexed_vectors,
+        "indexed_vectors_count": indexed_vectors(info),
         "segments_count": info.segments,
         "config": config(&info.config),
         "payload_schema": payload_schema(info),
         "recall": as_written(info.config.recall),
         "recall_measured": info.recall_measured,
-        "warnings": info.warnings.iter().map(|text| json!({ "message": text })).collect::<Vec<_>>(),
         "progress": info.progress.as_ref().map(progress),
         "disk_bytes": info.bytes_on_disk,
+    });
+    let warnings: Vec<Value> =
+        ignored(&info.config).chain(info.warnings.iter().cloned()).map(|text| json!({ "message": text })).collect();
+    if !warnings.is_empty() {
+        shown["warnings"] = Value::Array(warnings);
+    }
+    shown
+}
+
+/// KB of the vectors under one name from which clients expect that they are indexed, where nothing else is said.
+const INDEXING_THRESHOLD: u64 = 10_000;
+
+/// Vectors that an index finds. New ones are scanned in memory until they are sealed; they count once there are so many under their
+/// name that clients wait for an index of them. A threshold of 0 says that there is to be none.
+fn indexed_vectors(info: &Info) -> u64 {
+    let said = kept(info.config.echo.get(OPTIMIZERS)).get("indexing_threshold").and_then(Value::as_u64);
+    let threshold = said.unwrap_or(INDEXING_THRESHOLD).saturating_mul(1024);
+    let of = |(name, count): (&String, &VectorCount)| {
+        let each = info.config.vectors.get(name).map_or(0, |vector| vector.dim * vector.datatype.bytes()) as u64;
+        let counts = threshold > 0 && (count.sealed + count.new) * each >= threshold;
+        count.sealed + if counts { count.new } else { 0 }
+    };
+    info.vectors.iter().map(of).sum()
+}
+
+/// What was said of vectors and has no effect: one line a vector.
+fn ignored(config: &CollectionConfig) -> impl Iterator<Item = String> {
+    let common = [HNSW, QUANTIZATION].map(|name| kept(config.echo.get(name)));
+    let is_ignored = move |vector: &VectorConfig| {
+        let own = kept(vector.echo.as_ref());
+        let inline = |hnsw: &Section| hnsw.get("inline_storage").and_then(Value::as_bool);
+        let inline = own.get(HNSW).and_then(Value::as_object).and_then(inline).or_else(|| inline(&common[0]));
+        inline == Some(true) && !own.contains_key(QUANTIZATION) && common[1].is_empty()
+    };
+    config.vectors.iter().filter(move |(_, vector)| is_ignored(vector)).map(|(name, _)| {
+        format!(
+            "The `hnsw_config.inline_storage` option for vector '{name}' requires quantization to be enabled. This option will \
+             be ignored."
+        )
     })
 }
 
@@ -44,10 +85,11 @@ fn as_written(number: f32) -> f64 {
     number.to_string().parse().unwrap_or_else(|_| f64::from(number))
 }
 
-/// Each indexed field: its kind, what was said of it, and how many points have a value in the index.
+/// Each indexed field: its kind, what was said of it, and how many points have a value for it.
 fn payload_schema(info: &Info) -> Section {
     let of = |(path, field): (&Path, &FieldConfig)| {
-        let points = info.indexed_points.get(path).copied().unwrap_or(0);
+        let of = |points: &BTreeMap<Path, u64>| points.get(path).copied().unwrap_or(0);
+        let points = of(&info.indexed_points) + of(&info.new_points);
         let mut shown = json!({ "data_type": field.schema.name(), "points": points });
         if field.echo.is_some() {
             shown["params"] = Value::Object(kept(field.echo.as_ref()));
@@ -86,7 +128,8 @@ pub fn config(config: &CollectionConfig) -> Value {
     });
     let optimizer = json!({
         "deleted_threshold": config.deleted_threshold, "vacuum_min_vector_number": config.vacuum_min_vectors,
-        "default_segment_number": 0, "max_segment_size": null, "memmap_threshold": null, "indexing_threshold": 10_000,
+        "default_segment_number": 0, "max_segment_size": null, "memmap_threshold": null,
+        "indexing_threshold": INDEXING_THRESHOLD,
         "flush_interval_sec": 5, "max_optimization_threads": null,
     });
     let mut optimizer = overlaid(object(optimizer), said(OPTIMIZERS));

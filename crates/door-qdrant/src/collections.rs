@@ -11,7 +11,7 @@ use serde_json::json;
 pub async fn list(call: Call) -> Outcome<Answer> {
     let read = call.door.read(call.options.until, call.started, |store, text| {
         text.push(r#"{"collections":"#)?;
-        text.list(&store.collections(), |text, name| {
+        text.list(store.collections().iter(), |text, name| {
             text.push(r#"{"name":"#)?;
             text.string(name)?;
             text.push("}")
@@ -24,7 +24,7 @@ pub async fn list(call: Call) -> Outcome<Answer> {
 /// `GET collections/{name}`
 pub async fn get(call: Call) -> Outcome<Answer> {
     let name = call.name().to_owned();
-    let info = call.door.run(Lane::Reads, call.options.until, move |door| door.host.store.info(&name)).await?;
+    let info = call.door.run(Lane::Short, call.options.until, move |door| door.host.store.info(&name)).await?;
     Answer::result(&collection_info::shown(&info), call.took())
 }
 
@@ -40,21 +40,22 @@ pub async fn exists(call: Call) -> Outcome<Answer> {
 
 /// `PUT collections/{name}`
 pub async fn create(mut call: Call) -> Outcome<Answer> {
-    let (config, _cover) = call.decode(|body, _| collection_body::create(body)).await?;
+    let config = call.decode(collection_body::create).await?;
     checked_collection_name(call.name())?;
     let name = call.name().to_owned();
     let until = call.options.until;
-    call.door.run(Lane::Writes, until, move |door| door.host.store.create_collection(&name, config.clone())).await?;
+    call.door.run(Lane::Writes, until, move |door| door.host.store.create_collection(&name, (*config).clone())).await?;
     Answer::result(&true, call.took())
 }
 
 /// `PATCH collections/{name}`
 pub async fn change(mut call: Call) -> Outcome<Answer> {
-    let (change, _cover) = call.decode(|body, _| collection_body::change(body)).await?;
+    let change = call.decode(collection_body::change).await?;
     let name = call.name().to_owned();
     let changed = call.door.run(Lane::Writes, call.options.until, move |door| {
         let _alone = door.change.lock();
-        let patch = change.clone().against(&door.host.store.config(&name)?)?;
+        let config = door.host.store.config(&name)?;
+        let patch = (*change).clone().against(&config)?;
         door.host.store.patch_collection(&name, patch)
     });
     changed.await?;

@@ -8,6 +8,8 @@
 
 use crate::door::Door;
 use crate::limits;
+use crate::patient::Patient;
+use crate::socket::Socket;
 use axum::body::Body;
 use axum::http::Uri;
 use hyper::body::Incoming;
@@ -148,14 +150,15 @@ async fn place(hall: &Hall, free: &Arc<Semaphore>, each: u64) -> (OwnedSemaphore
 async fn greet(hall: Arc<Hall>, stream: TcpStream) {
     // Answers are short; they shall not wait for the next segment.
     let _ = stream.set_nodelay(true);
-    // An answer that nobody reads shall not hold its memory for ever.
-    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, limits::UNREAD_S * 1000);
+    // A client that is gone without a word is noticed by the kernel; one that does not read, by us.
+    let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream, 2 * limits::UNREAD_S as u32 * 1000);
+    let socket = Socket::new(stream);
     match &hall.tls {
-        None => talk(&hall, stream).await,
+        None => talk(&hall, &socket, Patient::new(socket.clone())).await,
         Some(tls) => {
-            let hello = timeout(Duration::from_secs(limits::STOP_S), tls.accept(stream)).await;
+            let hello = timeout(Duration::from_secs(limits::STOP_S), tls.accept(Patient::new(socket.clone()))).await;
             match hello {
-                Ok(Ok(stream)) => talk(&hall, stream).await,
+                Ok(Ok(stream)) => talk(&hall, &socket, stream).await,
                 Ok(Err(error)) => tracing::debug!("TLS: {error}"),
                 Err(_) => tracing::debug!("TLS: no hello in time"),
             }
@@ -163,7 +166,8 @@ async fn greet(hall: Arc<Hall>, stream: TcpStream) {
     }
 }
 
-async fn talk(hall: &Hall, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
+/// Serves the requests of a connection. When it ends, what is worked on for it loses who waits for it.
+async fn talk(hall: &Hall, socket: &Socket, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) {
     let router = hall.door.router.clone();
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         if let Some(uri) = tidied(request.uri()) {
@@ -179,15 +183,22 @@ async fn talk(hall: &Hall, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 
         .serve_connection(TokioIo::new(stream), service);
     tokio::pin!(connection);
     let (mut stopping, mut stopped) = (hall.stage.clone(), hall.stage.clone());
+    let hung_up = socket.hung_up();
+    tokio::pin!(hung_up);
+    // The connection first: what a client sent before it hung up is looked at, and what is answered at once is answered.
     let mut ended = tokio::select! {
+        biased;
         ended = &mut connection => Some(ended),
+        () = &mut hung_up => return,
         () = hall.crowded.notified() => None,
         _ = stopping.wait_for(|stage| *stage != Stage::Serving) => None,
     };
     if ended.is_none() {
         connection.as_mut().graceful_shutdown();
         ended = tokio::select! {
+            biased;
             ended = &mut connection => Some(ended),
+            () = &mut hung_up => return,
             _ = stopped.wait_for(|stage| *stage == Stage::Cut) => None,
         };
     }

@@ -5,6 +5,7 @@
 use crate::wire::room::Room;
 use ramekin_base::Result;
 use ramekin_fields::Path;
+use ramekin_memory::Account;
 use ramekin_vectors::{AliasAction, CollectionConfig, FieldConfig, Write};
 
 pub use crate::collection_body::Change;
@@ -17,6 +18,11 @@ pub use crate::wire::json::Reader;
 
 macro_rules! endless {
     ($($(#[doc = $doc:literal])+ $name:ident: $kind:ty = $decode:path;)*) => {
+        /// Each of them by its name, decoding with what it takes booked on an account, and throwing the value away.
+        pub const BOOKED: &[(&str, fn(&[u8], &Account) -> Result<()>)] = &[$((stringify!($name), |body, account| {
+            $decode(body, &mut Room::new(0, account.clone(), None)).map(|_| ())
+        })),*];
+
         $($(#[doc = $doc])+
         pub fn $name(body: &[u8]) -> Result<$kind> {
             $decode(body, &mut Room::endless())
@@ -61,27 +67,18 @@ endless! {
     index: (Path, FieldConfig) = crate::indexes::decode;
     /// `POST points/batch`: how many operations it has.
     operations: usize = count_operations;
+    /// `PUT collections/{name}`
+    create_collection: CollectionConfig = crate::collection_body::create;
+    /// `PATCH collections/{name}`
+    change_collection: Change = crate::collection_body::change;
+    /// `POST collections/aliases`
+    change_aliases: Vec<AliasAction> = crate::aliases::actions;
     /// `POST /memory/plan`
     plan: Wanted = crate::plan::wanted;
 }
 
 fn count_operations(body: &[u8], room: &mut Room) -> Result<usize> {
     Ok(crate::writes::operations(body, room)?.len())
-}
-
-/// `PUT collections/{name}`
-pub fn create_collection(body: &[u8]) -> Result<CollectionConfig> {
-    crate::collection_body::create(body)
-}
-
-/// `PATCH collections/{name}`
-pub fn change_collection(body: &[u8]) -> Result<Change> {
-    crate::collection_body::change(body)
-}
-
-/// `POST collections/aliases`
-pub fn change_aliases(body: &[u8]) -> Result<Vec<AliasAction>> {
-    crate::aliases::actions(body)
 }
 
 /// `PUT /memory`

@@ -19,18 +19,24 @@ use crate::keys::Keys;
 use crate::limits;
 use crate::options::Options;
 use crate::pace::Pace;
+use crate::pack;
 use crate::routes::{self, Route};
 use axum::Router;
 use axum::extract::Request;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::Response;
-use ramekin_base::{Error, Kind, Lane, Result};
-use ramekin_memory::Account;
+use ramekin_base::{Error, Kind, Lane, Result, cancel, supervise};
+use ramekin_memory::{Account, holding};
 use ramekin_vectors::Store;
+use std::future::Future;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+
+/// The header in which our own version stands: `GET /` tells that of the API.
+const OUR_VERSION: HeaderName = HeaderName::from_static("x-ramekin-version");
 
 /// The door of a process. Clones are handles to the same one.
 #[derive(Clone)]
@@ -106,8 +112,8 @@ impl Shared {
         let expects = parts.headers.contains_key(header::EXPECT);
         let ready = self.keys.check(route.access, &parts.headers).and_then(|()| {
             let options = Options::read(parts.uri.query().unwrap_or_default())?;
-            crate::body::check_encoding(&parts.headers)?;
-            Ok(options)
+            crate::call::check_path(route, &params)?;
+            Ok((options, crate::body::encoding(&parts.headers)?))
         });
         let outcome = match ready {
             Err(refusal) => {
@@ -116,24 +122,36 @@ impl Shared {
                 }
                 Err(refusal)
             }
-            Ok(options) => {
-                let call = Call { door: self.clone(), route, params, options, body: Some(body), expects, started };
-                (route.handler)(call).await
+            Ok((options, encoding)) => {
+                let body = Some(body);
+                let call = Call { door: self.clone(), route, params, options, body, encoding, expects, started };
+                unharmed((route.handler)(call)).await
             }
         };
         let took = self.now().saturating_sub(started);
-        let response = match outcome {
+        let mut response = match outcome {
+            Ok(answer) if pack::is_wanted(&parts.headers, &answer) => self.packed(answer),
             Ok(answer) => answer.response(),
             Err(refusal) => {
                 tracing::debug!(path = route.path, status = refusal.status.as_u16(), "{}", refusal.message);
                 refusal.response(took)
             }
         };
+        response.headers_mut().insert(OUR_VERSION, HeaderValue::from_static(self.host.version));
         self.counters.count(index, response.status(), took);
         response
     }
 
-    /// Runs `work` on the reader pool. While it is busy, tries again until the time is over.
+    /// The answer, packed as it goes out; as it is where there is no memory for that.
+    fn packed(&self, answer: Answer) -> Response {
+        match self.answers.try_reserve(limits::PACK_BYTES) {
+            Ok(memory) => pack::response(answer, memory),
+            Err(_) => answer.response(),
+        }
+    }
+
+    /// Runs `work` on the reader pool. While it is busy, tries again until the time is over. Work that nobody waits for
+    /// any more, since the client hung up, the time is over or the server stops, ends at its next look at its token.
     pub async fn run<T: Send + 'static>(
         self: &Arc<Self>,
         lane: Lane,
@@ -141,13 +159,13 @@ impl Shared {
         work: impl Fn(&Shared) -> Result<T> + Send + Sync + 'static,
     ) -> Result<T> {
         let work = Arc::new(work);
+        let wanted = cancel::Guard::new();
         for round in 0.. {
             let (sender, receiver) = oneshot::channel();
-            let (shared, job) = (self.clone(), work.clone());
+            let (shared, job, token) = (self.clone(), work.clone(), wanted.token());
             let job = Box::new(move || {
-                // Nobody waits any more if the time was over: then there is nothing to do either.
-                if !sender.is_closed() {
-                    let _ = sender.send(job(&shared));
+                if !token.is_cancelled() {
+                    let _ = sender.send(cancel::scope(&token, || holding(0, || job(&shared))));
                 }
             });
             let result = match (self.host.run)(lane, job) {
@@ -178,6 +196,16 @@ impl Shared {
         work(&self.host.store, &mut text)?;
         text.finish(self.now().saturating_sub(started))
     }
+}
+
+/// A handler that panics costs its own request, not the connection.
+async fn unharmed(handler: impl Future<Output = Outcome<Answer>>) -> Outcome<Answer> {
+    let mut handler = std::pin::pin!(handler);
+    std::future::poll_fn(|context| {
+        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.as_mut().poll(context)));
+        polled.unwrap_or_else(|panic| Poll::Ready(Err(supervise::error_of("a request", &*panic).into())))
+    })
+    .await
 }
 
 /// Waits for what another thread will say.

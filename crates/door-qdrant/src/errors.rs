@@ -7,16 +7,17 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use ramekin_base::{Error, Kind};
+use ramekin_base::{Error, Kind, cut};
 use std::time::Duration;
 
 /// Kind of error to status of the answer.
-pub const TABLE: [(Kind, StatusCode); 13] = [
+pub const TABLE: [(Kind, StatusCode); 15] = [
     (Kind::Malformed, StatusCode::BAD_REQUEST),
     (Kind::Invalid, StatusCode::UNPROCESSABLE_ENTITY),
     (Kind::NotFound, StatusCode::NOT_FOUND),
     (Kind::Exists, StatusCode::CONFLICT),
     (Kind::TooLarge, StatusCode::PAYLOAD_TOO_LARGE),
+    (Kind::Slow, StatusCode::REQUEST_TIMEOUT),
     (Kind::Busy, StatusCode::TOO_MANY_REQUESTS),
     (Kind::NoMemory, StatusCode::INSUFFICIENT_STORAGE),
     (Kind::NoSpace, StatusCode::INSUFFICIENT_STORAGE),
@@ -24,13 +25,15 @@ pub const TABLE: [(Kind, StatusCode); 13] = [
     (Kind::Io, StatusCode::INTERNAL_SERVER_ERROR),
     (Kind::Closed, StatusCode::SERVICE_UNAVAILABLE),
     (Kind::Unsupported, StatusCode::NOT_IMPLEMENTED),
+    // Who hung up does not see it; who set a timeout is told to try again.
+    (Kind::Cancelled, StatusCode::TOO_MANY_REQUESTS),
     (Kind::Bug, StatusCode::INTERNAL_SERVER_ERROR),
 ];
 
 /// After how many seconds a busy server may be asked again.
 const RETRY_AFTER_S: &str = "1";
 
-/// A request that is not done, and why.
+/// A request that is not done, and why: a short message, whose answer lives on its connection's own booking.
 #[derive(Debug)]
 pub struct Refusal {
     pub status: StatusCode,
@@ -41,7 +44,7 @@ pub type Outcome<T> = Result<T, Refusal>;
 
 impl Refusal {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into() }
+        Self { status, message: cut(message.into()) }
     }
 
     /// The answer to the request.
@@ -54,13 +57,38 @@ impl Refusal {
         if self.status == StatusCode::TOO_MANY_REQUESTS {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static(RETRY_AFTER_S));
         }
+        if self.status == StatusCode::REQUEST_TIMEOUT {
+            // What it still sends of its body is not read.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         response
     }
+}
+
+/// What Qdrant writes before the messages of a kind.
+const PREFIXES: [(Kind, &str); 6] = [
+    (Kind::Malformed, "Wrong input: "),
+    (Kind::Exists, "Wrong input: "),
+    (Kind::NotFound, "Not found: "),
+    (Kind::Corrupt, "Service internal error: "),
+    (Kind::Io, "Service internal error: "),
+    (Kind::Bug, "Service internal error: "),
+];
+
+/// So begins what was refused before the store saw it: it says where in the request it stands, and has no prefix.
+const PLACES: [&str; 2] = ["Format error in ", "Validation error in "];
+
+fn prefix(error: &Error) -> &'static str {
+    if PLACES.iter().any(|place| error.message().starts_with(place)) {
+        return "";
+    }
+    PREFIXES.iter().find(|(kind, _)| *kind == error.kind()).map_or("", |(_, prefix)| prefix)
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
         let found = TABLE.iter().find(|(kind, _)| *kind == error.kind());
-        Self::new(found.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(_, status)| *status), error.message())
+        let status = found.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(_, status)| *status);
+        Self::new(status, format!("{}{}", prefix(&error), error.message()))
     }
 }

@@ -24,6 +24,8 @@ pub struct Host {
     /// Moves the budget: bytes, whether to keep it over restarts, how long to wait. True once the charge is under it. Blocks.
     pub set_budget: Arc<dyn Fn(u64, bool, Duration) -> Result<bool> + Send + Sync>,
     pub least_budget: u64,
+    /// Why the process is not well, a line each; empty: it is. Does not block.
+    pub faults: Arc<dyn Fn() -> Vec<String> + Send + Sync>,
     /// Plans memory and speed of collections to be: a JSON object. Blocks.
     pub plan: Arc<Planner>,
     pub clock: Arc<dyn Clock>,
@@ -31,6 +33,8 @@ pub struct Host {
     pub version: &'static str,
     /// The engine that reads the disk, as `ramekin serve` prints it.
     pub engine: String,
+    /// The origin whose pages may use the door.
+    pub cors: Option<String>,
     /// The account `door/http`.
     pub account: Account,
 }

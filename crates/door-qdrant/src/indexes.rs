@@ -9,7 +9,7 @@
 //! as the request may take: `status` says which.
 
 use crate::answer::Answer;
-use crate::call::Call;
+use crate::call::{Call, Covered};
 use crate::errors::Outcome;
 use crate::sections::{self, Section};
 use crate::text_index;
@@ -28,27 +28,28 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// `PUT collections/{name}/index`
 pub async fn create(mut call: Call) -> Outcome<Answer> {
-    let ((path, index), _cover) = call.decode(decode).await?;
-    set(call, path, Some(index)).await
+    let wanted = call.decode(|body, room| decode(body, room).map(|(path, index)| (path, Some(index)))).await?;
+    set(call, wanted).await
 }
 
 /// `DELETE collections/{name}/index/{field}`
 pub async fn delete(call: Call) -> Outcome<Answer> {
     let path = Path::parse(call.params.get(1).map(String::as_str).unwrap_or_default())?;
-    set(call, path, None).await
+    set(call, Covered::small((path, None))).await
 }
 
-async fn set(call: Call, path: Path, index: Option<FieldConfig>) -> Outcome<Answer> {
+async fn set(call: Call, wanted: Covered<(Path, Option<FieldConfig>)>) -> Outcome<Answer> {
     let (name, until, started) = (call.name().to_owned(), call.options.until, call.started);
     // What is dropped is gone at once.
     let (door, waits) = (call.door, call.options.wait == Wait::Visible);
-    let (of, field) = (name.clone(), path.clone());
-    let set = move |door: &crate::door::Shared| door.host.store.set_index(&of, field.clone(), index.clone());
+    let wanted = Arc::new(wanted);
+    let (of, asked) = (name.clone(), wanted.clone());
+    let set = move |door: &crate::door::Shared| door.host.store.set_index(&of, asked.0.clone(), asked.1.clone());
     let operation = door.run(Lane::Writes, until, set).await?;
-    let mut lacks = door.host.store.lacks_index(&name, &path)?;
+    let mut lacks = door.host.store.lacks_index(&name, &wanted.0)?;
     while waits && lacks && tokio::time::Instant::now() + LOOK < until {
         tokio::time::sleep(LOOK).await;
-        lacks = door.host.store.lacks_index(&name, &path)?;
+        lacks = door.host.store.lacks_index(&name, &wanted.0)?;
     }
     let status = if waits && !lacks { "completed" } else { "acknowledged" };
     Answer::result(&json!({ "operation_id": operation, "status": status }), door.now().saturating_sub(started))
@@ -61,8 +62,8 @@ pub fn decode(body: &[u8], room: &mut Room) -> Result<(Path, FieldConfig)> {
     reader.object(|reader, key| {
         match key {
             "field_name" => path = Some(read_path(reader, room)?),
-            "field_schema" if reader.null()? => {}
-            "field_schema" => index = Some(read(reader)?),
+            "field_schema" | "field_type" if reader.null()? => {}
+            "field_schema" | "field_type" => index = Some(read(reader)?),
             _ => reader.skip()?,
         }
         Ok(())
@@ -97,7 +98,7 @@ fn schema(section: &Section) -> Decoded<Schema> {
         Some(Schema::Integer { .. }) => {
             let (lookup, range) = (said("lookup", true), said("range", true));
             if !lookup && !range {
-                return Err(Flaw::invalid("an integer index must have `lookup` or `range`, or both"));
+                return Err(Flaw::invalid("the 'lookup' and 'range' capabilities can't be both disabled"));
             }
             Ok(Schema::Integer { lookup, range })
         }
@@ -140,7 +141,7 @@ mod tests {
             (
                 r#"{"field_name":"a","field_schema":{"type":"integer","lookup":false,"range":false}}"#,
                 Kind::Invalid,
-                "lookup",
+                "the 'lookup' and 'range' capabilities can't be both disabled",
             ),
         ] {
             let error = decoded(body).unwrap_err();

@@ -11,6 +11,8 @@
 //! Reading order: `routes` (what there is), `door` (the way of a request), `wire/json` (how a body is read),
 //! `batch` (an upload), `answer` (what goes back).
 
+#![forbid(unsafe_code)]
+
 mod admission;
 mod aliases;
 mod answer;
@@ -21,6 +23,7 @@ mod collection_body;
 mod collection_info;
 mod collections;
 mod connections;
+mod cors;
 mod counters;
 pub mod decode;
 mod door;
@@ -33,6 +36,8 @@ mod listing;
 mod memory;
 mod options;
 mod pace;
+mod pack;
+mod patient;
 mod placement;
 mod plan;
 mod points;
@@ -42,13 +47,15 @@ mod search;
 mod sections;
 mod selection;
 mod service;
+mod socket;
 mod text_index;
+mod unpack;
 mod wire;
 mod writes;
 
 pub use connections::serve;
 pub use door::Door;
-pub use host::{Host, Job};
+pub use host::{Host, Job, Planner};
 pub use keys::{Access, Keys};
 pub use plan::Wanted;
 pub use routes::{ROUTES, Route};

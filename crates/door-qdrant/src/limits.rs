@@ -12,9 +12,25 @@ pub const ANSWER_FREE: usize = 16 << 10;
 /// Bodies of more than this many bytes are decoded away from the threads that serve connections.
 pub const DECODE_HERE_MAX: usize = 32 << 10;
 
-/// A body must go on within this time, and be there as a whole within the second, seconds.
-pub const BODY_IDLE_S: u64 = 20;
+/// Bodies of at most this many bytes have a pool of their own: the longest query vectors, printed in full, never wait behind
+/// uploads.
+pub const BODY_SMALL: u64 = 128 << 10;
+
+/// A body must come at this rate, bytes a second, once so many seconds were spent on waiting for it; and be there as a whole
+/// within the last, seconds.
+pub const BODY_RATE: u64 = 16 << 10;
+pub const BODY_GRACE_S: u64 = 5;
 pub const BODY_WHOLE_S: u64 = 300;
+
+/// One that holds a part of the pool for which others wait must go on within this time, milliseconds.
+pub const BODY_STALL_MS: u64 = 1000;
+
+/// What unpacking a compressed body takes: its state, its buffer, and what waits to be kept.
+pub const UNPACK_BYTES: u64 = 160 << 10;
+
+/// What packing an answer takes, and the least answer for which it pays, bytes.
+pub const PACK_BYTES: u64 = 448 << 10;
+pub const PACK_MIN: usize = 4 << 10;
 
 /// What is read and thrown away of a body that was refused, so that the client sees why: bytes and seconds.
 pub const DRAIN_MAX: u64 = 64 << 20;
@@ -37,8 +53,9 @@ pub const CONNECTION_TLS: usize = 48 << 10;
 /// Seconds that a connection may take for its headers, or stay silent between requests.
 pub const IDLE_S: u64 = 75;
 
-/// Seconds that a client may leave an answer unread before its connection is cut.
-pub const UNREAD_S: u32 = 120;
+/// A client that has not read so many bytes a second of an answer, after so many seconds, finds its connection cut.
+pub const UNREAD_RATE: u64 = 16 << 10;
+pub const UNREAD_S: u64 = 30;
 
 /// Seconds that open connections get to end when the server stops.
 pub const STOP_S: u64 = 10;
@@ -52,6 +69,12 @@ pub const fn bodies(budget: u64) -> u64 {
 pub const fn bodies_floor(budget: u64) -> u64 {
     let share = budget / 32;
     if share < (1 << 20) { 1 << 20 } else { share }
+}
+
+/// The part of it that is for bodies up to [`BODY_SMALL`] alone, taken for good: two of the largest, and what they decode to.
+pub const fn small_bodies(budget: u64) -> u64 {
+    let share = budget / 64;
+    if share < 4 * BODY_SMALL { 4 * BODY_SMALL } else { share }
 }
 
 /// What the door has for good, used or not.

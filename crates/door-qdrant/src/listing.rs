@@ -13,7 +13,7 @@ use crate::wire::filter::{self, read_path, read_unbuilt, time};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::{id, parts};
-use ramekin_base::{PointId, Result, limits};
+use ramekin_base::{PointId, Result};
 use ramekin_fields::{Filter, Order, Path, Start};
 use ramekin_vectors::{Parts, PayloadParts};
 
@@ -31,23 +31,16 @@ pub fn retrieve(body: &[u8], room: &mut Room) -> Result<Retrieve> {
     let mut parts = Parts { payload: PayloadParts::All, ..Parts::default() };
     reader.object(|reader, key| {
         match key {
-            "ids" => ids = Some(id::list(reader, room)?),
+            "ids" => ids = Some(id::list(reader, room)?.finish()),
             "with_payload" => parts.payload = parts::payload(reader, room, PayloadParts::All)?,
-            "with_vector" | "with_vectors" => parts.vectors = parts::vector(reader)?,
+            "with_vector" | "with_vectors" => parts.vectors = parts::vector(reader, room)?,
             "shard_key" => read_unbuilt(reader)?,
             _ => reader.skip()?,
         }
         Ok(())
     })?;
     reader.finish()?;
-    let ids = ids.ok_or_else(|| Flaw::missing("ids"))?;
-    if ids.len() > limits::RESULTS_MAX {
-        let most = limits::RESULTS_MAX;
-        return Err(Flaw::invalid(format!("{} points, at most {most} in one request", ids.len()))
-            .in_field("ids")
-            .into());
-    }
-    Ok(Retrieve { ids, parts })
+    Ok(Retrieve { ids: ids.ok_or_else(|| Flaw::missing("ids"))?, parts })
 }
 
 /// A page of points in the order of their ids.
@@ -72,7 +65,7 @@ pub fn scroll(body: &[u8], room: &mut Room) -> Result<Scroll> {
             "offset" => scroll.from = Some(id::read(reader)?),
             "limit" => scroll.limit = limit(reader, 10)?,
             "with_payload" => scroll.parts.payload = parts::payload(reader, room, PayloadParts::All)?,
-            "with_vector" | "with_vectors" => scroll.parts.vectors = parts::vector(reader)?,
+            "with_vector" | "with_vectors" => scroll.parts.vectors = parts::vector(reader, room)?,
             "filter" => scroll.filter = filter::read(reader, room)?,
             "order_by" if reader.null()? => {}
             "order_by" => scroll.order = Some(order(reader, room)?),
@@ -171,22 +164,13 @@ pub fn facet(body: &[u8], room: &mut Room) -> Result<Facet> {
     Ok(Facet { path, limit, filter: counted_points.filter })
 }
 
-/// Reads a `limit`: at least 1, at most what one request may ask for; `null` is `missing`.
+/// Reads a `limit`: at least 1; `null` is `missing`. What goes beyond the points there are asks for all of them.
 pub fn limit(reader: &mut Reader<'_>, missing: usize) -> Decoded<usize> {
     match reader.value::<Option<usize>>()? {
         None => Ok(missing),
         Some(0) => Err(Flaw::invalid("value 0 invalid, must be 1 or larger")),
-        Some(limit) => in_reach(limit),
+        Some(limit) => Ok(limit),
     }
-}
-
-/// A number of results that one request may reach.
-pub fn in_reach(results: usize) -> Decoded<usize> {
-    if results > limits::RESULTS_MAX {
-        let most = limits::RESULTS_MAX;
-        return Err(Flaw::invalid(format!("value {results} invalid, one request reaches at most {most} results")));
-    }
-    Ok(results)
 }
 
 #[cfg(test)]

@@ -1,23 +1,38 @@
 //! The ledger: `GET /memory` shows every byte with its owner, `PUT /memory` moves the budget.
 
-use crate::answer::Answer;
+use crate::answer::{Answer, Text};
 use crate::call::Call;
 use crate::errors::{Outcome, Refusal};
 use crate::limits::answers_floor;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use axum::http::StatusCode;
 use ramekin_base::{Error, Lane, Result, Size};
-use ramekin_memory::{Ledger, cgroup_limit};
+use ramekin_memory::{Account, Budget, Ledger, cgroup_limit};
 use serde_json::json;
 
 /// `GET /memory`
 pub async fn get(call: Call) -> Outcome<Answer> {
-    let ledger = call.door.run(Lane::Reads, call.options.until, |door| Ok(Ledger::take(&door.host.budget))).await?;
-    Answer::result(&ledger, call.took())
+    let started = call.started;
+    let shown = call.door.run(Lane::Short, call.options.until, move |door| {
+        door.answer(started, |_, text| show(&door.host.budget, &door.answers, text))
+    });
+    Ok(shown.await?)
+}
+
+/// Writes the ledger. A store of many collections has many accounts: its lines are booked, like the text.
+fn show(budget: &Budget, account: &Account, text: &mut Text) -> Result<()> {
+    let _lines = account.try_reserve(Ledger::bytes_at_most(budget))?;
+    let ledger = Ledger::take(budget);
+    text.push(&format!(
+        r#"{{"budget_bytes":{},"charged_bytes":{},"peak_bytes":{},"unaccounted_bytes":{},"pressure":"{}","accounts":"#,
+        ledger.budget_bytes, ledger.charged_bytes, ledger.peak_bytes, ledger.unaccounted_bytes, ledger.pressure
+    ))?;
+    text.list(&ledger.accounts, |text, line| text.value(line, 6 * line.name.len() + line.formula.len() + 256))?;
+    text.push("}")
 }
 
 /// A wish for another budget.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Wish {
     pub budget: u64,
     pub persist: bool,
@@ -50,7 +65,7 @@ pub fn wish(body: &[u8]) -> Result<Wish> {
 
 /// `PUT /memory`
 pub async fn put(mut call: Call) -> Outcome<Answer> {
-    let (Wish { budget, persist }, _cover) = call.decode(|body, _| wish(body)).await?;
+    let Wish { budget, persist } = *call.decode(|body, _| wish(body)).await?;
     let door = call.door.clone();
     let invalid = |reason: String| {
         Refusal::from(Error::from(
@@ -72,7 +87,7 @@ pub async fn put(mut call: Call) -> Outcome<Answer> {
     }
     let moving = door.clone();
     let moved = tokio::task::spawn_blocking(move || {
-        set_budget(budget, persist, timeout).map(|reached| (reached, Ledger::take(&moving.host.budget)))
+        set_budget(budget, persist, timeout).map(|reached| (reached, Ledger::totals(&moving.host.budget)))
     });
     let moved = moved.await;
     door.admission.after_budget();

@@ -47,7 +47,13 @@ impl Pace {
         std::mem::discriminant(&query.target).hash(&mut hasher);
         std::mem::discriminant(&query.parts.payload).hash(&mut hasher);
         std::mem::discriminant(&query.parts.vectors).hash(&mut hasher);
-        (query.exact, query.rescore, query.ef, query.candidates, (query.limit + query.offset).ilog2())
+        (
+            query.exact,
+            query.rescore,
+            query.ef,
+            query.candidates,
+            query.limit.saturating_add(query.offset).max(1).ilog2(),
+        )
             .hash(&mut hasher);
         self.slots.get(hasher.finish() as usize % SLOTS)
     }

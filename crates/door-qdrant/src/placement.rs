@@ -82,9 +82,10 @@ fn bits(kind: &str, fields: &Section) -> Option<f32> {
 mod tests {
     use super::*;
     use crate::collection_body::create;
+    use crate::wire::room::Room;
 
     fn of(body: &str) -> Placement {
-        create(body.as_bytes()).unwrap().vectors.into_values().next().unwrap().placement
+        create(body.as_bytes(), &mut Room::endless()).unwrap().vectors.into_values().next().unwrap().placement
     }
 
     fn quantised(text: &str) -> Placement {

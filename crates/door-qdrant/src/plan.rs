@@ -12,11 +12,11 @@ use crate::collection_body::Making;
 use crate::errors::Outcome;
 use crate::indexes;
 use crate::memory::budget;
+use crate::wire::filter::path;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
-use ramekin_base::limits::FIELD_INDEXES_MAX;
-use ramekin_base::{Kind, Lane, Result};
-use ramekin_fields::Path;
+use ramekin_base::limits::{FIELD_INDEXES_MAX, NAME_MAX};
+use ramekin_base::{Kind, Lane, Result, excerpt};
 use ramekin_vectors::{CollectionConfig, Expected};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub fn wanted(body: &[u8], room: &mut Room) -> Result<Wanted> {
             "budget" if reader.null()? => {}
             "budget" => wanted.budget = Some(budget(reader)?),
             "sample" if reader.null()? => {}
-            "sample" => wanted.sample = Some(PathBuf::from(reader.string()?.into_owned())),
+            "sample" => wanted.sample = Some(PathBuf::from(reader.text(room)?.into_string())),
             "collections" => {
                 has_collections = true;
                 reader.array(|reader, at| {
@@ -57,7 +57,7 @@ pub fn wanted(body: &[u8], room: &mut Room) -> Result<Wanted> {
                         return Err(Flaw::new(Kind::TooLarge, text));
                     }
                     room.extend(&mut wanted.expected, 1)?;
-                    wanted.expected.push(collection(reader, at)?);
+                    wanted.expected.push(collection(reader, at, room)?);
                     Ok(())
                 })?;
             }
@@ -72,12 +72,12 @@ pub fn wanted(body: &[u8], room: &mut Room) -> Result<Wanted> {
     Ok(wanted)
 }
 
-fn collection(reader: &mut Reader<'_>, at: usize) -> Decoded<Expected> {
+fn collection(reader: &mut Reader<'_>, at: usize, room: &mut Room) -> Decoded<Expected> {
     let (mut making, mut points, mut payload_bytes, mut indexes) = (Making::default(), None, 0, BTreeMap::new());
     let mut name = format!("collection-{}", at + 1);
     reader.object(|reader, key| {
         match key {
-            "name" => name = reader.string()?.chars().take(ramekin_base::limits::NAME_MAX).collect(),
+            "name" => name = excerpt(&reader.string()?, NAME_MAX).to_owned(),
             "points" => points = Some(at_most(reader.value()?, POINTS_MAX)?),
             "payload_bytes" => payload_bytes = at_most(reader.value::<Option<u64>>()?.unwrap_or(0), PAYLOAD_MAX)?,
             "fields" if reader.null()? => {}
@@ -85,10 +85,10 @@ fn collection(reader: &mut Reader<'_>, at: usize) -> Decoded<Expected> {
                 if indexes.len() == FIELD_INDEXES_MAX {
                     return Err(Flaw::invalid(format!("at most {FIELD_INDEXES_MAX} fields are allowed")));
                 }
-                indexes.insert(Path::parse(field)?, indexes::read(reader)?);
+                indexes.insert(path(field, room)?, indexes::read(reader)?);
                 Ok(())
             })?,
-            _ => making.field(reader, key)?,
+            _ => making.field(reader, key, room)?,
         }
         Ok(())
     })?;
@@ -106,7 +106,7 @@ fn at_most(value: u64, most: u64) -> Decoded<u64> {
 
 /// `POST /memory/plan`
 pub async fn post(mut call: Call) -> Outcome<Answer> {
-    let (wanted, _cover) = call.decode(wanted).await?;
+    let wanted = call.decode(wanted).await?;
     let plan = move |door: &crate::door::Shared| (door.host.plan)(&wanted);
     let plan = call.door.run(Lane::Reads, call.options.until, plan).await?;
     Answer::result(&plan, call.took())

@@ -6,12 +6,13 @@
 //! ```
 
 use crate::answer::{Answer, Text};
-use crate::call::Call;
+use crate::call::{Call, Covered};
 use crate::door::Shared;
 use crate::errors::Outcome;
 use crate::pace;
 use crate::search::{self, Search};
 use ramekin_base::{Error, Kind, Lane, Result};
+use ramekin_vectors::Target;
 use std::sync::{Arc, OnceLock};
 
 /// How the results of a search are wrapped.
@@ -40,21 +41,46 @@ fn run(door: &Shared, collection: &str, search: &Search, form: Form, text: &mut 
     text.push("}")
 }
 
-async fn one(call: Call, search: Search, form: Form) -> Outcome<Answer> {
+/// Results of a plain search at most.
+const PLAIN_MAX: usize = 1_000;
+
+/// A search without a filter that leaves it to the index what it looks at takes milliseconds.
+fn lane_of(search: &Search) -> Lane {
+    let query = &search.query;
+    let is_plain = query.filter.is_empty() && !query.exact && query.limit.saturating_add(query.offset) <= PLAIN_MAX;
+    match query.target {
+        Target::Vector(_) | Target::Point(_) if is_plain => Lane::Short,
+        _ => Lane::Reads,
+    }
+}
+
+async fn one(call: Call, search: Covered<Search>, form: Form) -> Outcome<Answer> {
     let Call { door, started, options, .. } = &call;
     let (name, started) = (call.name().to_owned(), *started);
+    let lane = lane_of(&search);
     let trusted = pace::is_trusted(door.pace.slot(&name, &search));
-    let answer = move |door: &Shared| door.answer(started, |_, text| run(door, &name, &search, form, text));
+    let answer = move |door: &Shared| {
+        search.within(|search| door.answer(started, |_, text| run(door, &name, search, form, text)))
+    };
     if trusted {
         match answer(door) {
             Err(error) if error.kind() == Kind::Busy => {}
             done => return Ok(done?),
         }
     }
-    Ok(door.run(Lane::Reads, options.until, answer).await?)
+    Ok(door.run(lane, options.until, answer).await?)
 }
 
-async fn several(call: Call, searches: Vec<Search>, form: Form) -> Outcome<Answer> {
+/// A part of a batch; it ends with the request that it is a part of.
+struct Run(tokio::task::JoinHandle<Result<Text>>);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn several(call: Call, searches: Covered<Vec<Search>>, form: Form) -> Outcome<Answer> {
     let name: Arc<str> = call.name().into();
     let searches = Arc::new(searches);
     let each = searches.len().div_ceil(cores()).max(1);
@@ -62,24 +88,26 @@ async fn several(call: Call, searches: Vec<Search>, form: Form) -> Outcome<Answe
         .map(|number| {
             let (door, searches, name) = (call.door.clone(), searches.clone(), name.clone());
             let until = call.options.until;
-            tokio::spawn(async move {
+            Run(tokio::spawn(async move {
                 let job = move |door: &Shared| {
-                    let mut text = Text::new(door.answers.clone());
-                    for (index, search) in searches.iter().enumerate().skip(number * each).take(each) {
-                        text.push(if index > 0 { "," } else { "" })?;
-                        run(door, &name, search, form, &mut text)
-                            .map_err(|error| error.at(format!("searches[{index}]")))?;
-                    }
-                    Ok(text)
+                    searches.within(|searches| {
+                        let mut text = Text::new(door.answers.clone());
+                        for (index, search) in searches.iter().enumerate().skip(number * each).take(each) {
+                            text.push(if index > 0 { "," } else { "" })?;
+                            run(door, &name, search, form, &mut text)
+                                .map_err(|error| error.at(format!("searches[{index}]")))?;
+                        }
+                        Ok(text)
+                    })
                 };
                 door.run(Lane::Reads, until, job).await
-            })
+            }))
         })
         .collect();
     let mut text = Text::answer(call.door.answers.clone())?;
     text.push("[")?;
-    for run in runs {
-        text.append(run.await.map_err(|_| Error::bug("a search of the batch ended without an answer"))??)?;
+    for mut run in runs {
+        text.append((&mut run.0).await.map_err(|_| Error::bug("a search of the batch ended without an answer"))??)?;
     }
     text.push("]")?;
     Ok(text.finish(call.took())?)
@@ -93,24 +121,24 @@ fn cores() -> usize {
 
 /// `POST points/query`
 pub async fn query(mut call: Call) -> Outcome<Answer> {
-    let (search, _cover) = call.decode(search::query).await?;
+    let search = call.decode(search::query).await?;
     one(call, search, Form::Points).await
 }
 
 /// `POST points/query/batch`
 pub async fn query_batch(mut call: Call) -> Outcome<Answer> {
-    let (searches, _cover) = call.decode(search::query_batch).await?;
+    let searches = call.decode(search::query_batch).await?;
     several(call, searches, Form::Points).await
 }
 
 /// `POST points/search`
 pub async fn search(mut call: Call) -> Outcome<Answer> {
-    let (search, _cover) = call.decode(search::search).await?;
+    let search = call.decode(search::search).await?;
     one(call, search, Form::List).await
 }
 
 /// `POST points/search/batch`
 pub async fn search_batch(mut call: Call) -> Outcome<Answer> {
-    let (searches, _cover) = call.decode(search::search_batch).await?;
+    let searches = call.decode(search::search_batch).await?;
     several(call, searches, Form::List).await
 }

@@ -8,10 +8,11 @@ use crate::door::{Params, Shared, unknown_method, unknown_path};
 use crate::errors::{Outcome, Refusal};
 use crate::keys::Access::{self, Open, Read, Write};
 use crate::service::unbuilt;
-use crate::{aliases, collections, indexes, memory, plan, points, query, service, writes};
+use crate::{aliases, collections, cors, indexes, memory, plan, points, query, service, writes};
 use axum::Router;
 use axum::extract::{FromRequestParts, RawPathParams, Request};
-use axum::http::{Method, StatusCode};
+use axum::http::{HeaderValue, Method, StatusCode};
+use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
 use std::future::Future;
@@ -117,6 +118,17 @@ pub const ROUTES: &[Route] = routes! {
     PUT "/collections/{collection_name}/shards/{shard_id}/snapshots/recover" Write unbuilt;
     GET "/collections/{collection_name}/shards/{shard_id}/snapshots/{snapshot_name}" Read unbuilt;
     DELETE "/collections/{collection_name}/shards/{shard_id}/snapshots/{snapshot_name}" Write unbuilt;
+    POST "/collections/{collection_name}/truncate_unapplied_wal" Write unbuilt;
+    GET "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/manifest" Read unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/create" Write unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/recover" Write unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/recover_from" Write unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/points" Read unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/points/scroll" Read unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/points/count" Read unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/cleanup" Write unbuilt;
+    GET "/collections/{collection_name}/shards/{shard_id}/recovery_point" Read unbuilt;
+    POST "/collections/{collection_name}/shards/{shard_id}/truncate_unapplied_wal" Write unbuilt;
     GET "/collections/{collection_name}/cluster" Read unbuilt;
     POST "/collections/{collection_name}/cluster" Write unbuilt;
     GET "/cluster" Read service::cluster;
@@ -150,7 +162,12 @@ pub fn router(shared: &Arc<Shared>) -> Router {
         // Every method of the table is a known one; a test holds that.
         router = router.route(route.path, on(method.unwrap_or(MethodFilter::TRACE), handler));
     }
-    router.fallback(unknown_path).method_not_allowed_fallback(unknown_method)
+    let router = router.fallback(unknown_path).method_not_allowed_fallback(unknown_method);
+    match shared.host.cors.as_deref().map(HeaderValue::from_str) {
+        Some(Ok(origin)) => router.layer(from_fn_with_state(origin, cors::allow)),
+        // Options are checked where they are read.
+        _ => router,
+    }
 }
 
 async fn answer(shared: Arc<Shared>, index: usize, route: &'static Route, request: Request) -> Response {

@@ -7,7 +7,7 @@
 //!   "profile": true                                              ours, like "max_reads"
 //! ```
 
-use crate::listing::{in_reach, limit, order};
+use crate::listing::{limit, order};
 use crate::wire::filter::{self, read_unbuilt};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
@@ -148,11 +148,11 @@ fn shared(reader: &mut Reader<'_>, key: &str, room: &mut Room, search: &mut Sear
     let query = &mut search.query;
     match key {
         "limit" => query.limit = limit(reader, LIMIT)?,
-        "offset" => query.offset = in_reach(reader.value::<Option<usize>>()?.unwrap_or(0))?,
+        "offset" => query.offset = reader.value::<Option<usize>>()?.unwrap_or(0),
         "score_threshold" if reader.null()? => query.score_threshold = None,
         "score_threshold" => query.score_threshold = Some(reader.float()?),
         "with_payload" => query.parts.payload = parts::payload(reader, room, PayloadParts::None)?,
-        "with_vector" | "with_vectors" => query.parts.vectors = parts::vector(reader)?,
+        "with_vector" | "with_vectors" => query.parts.vectors = parts::vector(reader, room)?,
         "params" if reader.null()? => {}
         "params" => search.oversampling = params(reader, query)?,
         "filter" => query.filter = filter::read(reader, room)?,
@@ -166,9 +166,9 @@ fn shared(reader: &mut Reader<'_>, key: &str, room: &mut Room, search: &mut Sear
 /// What follows from all fields together.
 fn check(mut search: Search) -> Decoded<Search> {
     let query = &mut search.query;
-    let reach = in_reach(query.limit + query.offset).map_err(|flaw| flaw.in_field("limit + offset"))?;
     if search.oversampling > 1.0 {
-        query.candidates = (reach as f64 * search.oversampling).min(limits::RESULTS_MAX as f64).ceil() as usize;
+        let reach = query.limit.saturating_add(query.offset) as f64;
+        query.candidates = (reach * search.oversampling).min(limits::CANDIDATES_MAX as f64).ceil() as usize;
     }
     if query.max_reads.is_some() && matches!(query.target, Target::Order(_)) {
         return Err(Flaw::invalid("an order reads what it needs; `max_reads` cannot be kept").in_field("params"));
@@ -231,7 +231,7 @@ fn params(reader: &mut Reader<'_>, query: &mut Query) -> Decoded<f64> {
             "hnsw_ef" => {
                 query.ef = match reader.value::<Option<usize>>()? {
                     Some(0) => return Err(Flaw::invalid("value 0 invalid, must be 1 or larger")),
-                    ef => ef.map(|ef| ef.min(limits::RESULTS_MAX)),
+                    ef => ef.map(|ef| ef.min(limits::CANDIDATES_MAX)),
                 }
             }
             "exact" => query.exact = reader.value::<Option<bool>>()?.unwrap_or(false),
@@ -332,7 +332,7 @@ mod tests {
         for (body, kind, message) in [
             (r#"{"limit":0}"#, Kind::Invalid, "limit: value 0 invalid"),
             (r#"{"limit":-1}"#, Kind::Malformed, "limit: invalid value"),
-            (r#"{"limit":65536,"offset":1}"#, Kind::Invalid, "limit + offset"),
+            (r#"{"limit":18446744073709551616}"#, Kind::Malformed, "limit: invalid"),
             (r#"{"params":{"hnsw_ef":0}}"#, Kind::Invalid, "params.hnsw_ef: value 0 invalid"),
             (r#"{"params":{"quantization":{"oversampling":0.5}}}"#, Kind::Invalid, "params.quantization.oversampling"),
             (r#"{"params":{"max_reads":-5}}"#, Kind::Malformed, "params.max_reads"),

@@ -105,7 +105,7 @@ const QUANTIZATION: &[Field] = &[
     ("turbo", Shape::Section(TURBO), false),
 ];
 
-const PAYLOAD: &[Field] = &[("memory", Word(&["cold", "cached"]), false)];
+const PAYLOAD: &[Field] = &[("memory", Shape::Read(evictable), false)];
 
 /// Parameters of a collection beside its vectors. One node holds one shard and one replica of it.
 pub const PARAMS: &[Field] = &[
@@ -124,7 +124,7 @@ const DATATYPES: [&str; 3] = [Datatype::Float32.name(), Datatype::Float16.name()
 /// What may be said of one vector beside its size and distance.
 pub const VECTOR: &[Field] = &[
     ("on_disk", Bool, false),
-    ("memory", Word(&["cold", "cached"]), false),
+    ("memory", Shape::Read(evictable), false),
     ("datatype", Word(&DATATYPES), false),
     ("multivector_config", Unbuilt, false),
 ];
@@ -156,10 +156,26 @@ pub const FIELD: &[Field] = &[
 /// Strict mode limits requests; a limit that is not kept must not be promised.
 pub const STRICT_MODE: &[Field] = &[("enabled", Unbuilt, false)];
 
+/// Fields of a collection's configuration that have a second name in Qdrant's API, which is the first here.
+const SECOND_NAMES: [(&str, &str); 6] = [
+    ("quantization", "quantization_config"),
+    ("optimizer_config", "optimizers_config"),
+    ("full_scan_threshold_kb", "full_scan_threshold"),
+    ("max_segment_size_kb", "max_segment_size"),
+    ("memmap_threshold_kb", "memmap_threshold"),
+    ("indexing_threshold_kb", "indexing_threshold"),
+];
+
+/// The name under which a field is kept and shown.
+pub fn field_name(key: &str) -> &str {
+    SECOND_NAMES.iter().find(|(second, _)| *second == key).map_or(key, |(_, name)| name)
+}
+
 /// Reads the section `table` describes.
 pub fn read(reader: &mut Reader<'_>, table: &[Field]) -> Decoded<Section> {
     let mut section = Section::new();
     reader.object(|reader, key| {
+        let key = field_name(key);
         match table.iter().find(|(name, ..)| *name == key) {
             Some((name, kind, _)) if !reader.null()? => {
                 if let Some(value) = field(reader, kind)? {
@@ -225,6 +241,14 @@ pub fn word(reader: &mut Reader<'_>, words: &[&'static str]) -> Decoded<&'static
             let text: String = text.chars().take(80).collect();
             Err(Flaw::malformed(format!("unknown variant `{text}`, expected one of `{}`", words.join("`, `"))))
         }
+    }
+}
+
+/// Where vectors and payloads are to be: they are read through a cache, so nothing pins them.
+fn evictable(reader: &mut Reader<'_>) -> Decoded<Value> {
+    match word(reader, &["cold", "cached", "pinned"])? {
+        "pinned" => Err(Flaw::invalid("value \"pinned\" invalid, must be `cold` or `cached`")),
+        memory => Ok(Value::from(memory)),
     }
 }
 

@@ -10,11 +10,11 @@
 //! Where ids are given a filter beside them is not looked at.
 
 use crate::wire::filter::{self, read_path, read_unbuilt};
-use crate::wire::id;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::vector::checked_name;
-use ramekin_base::{Kind, Result, limits};
+use crate::wire::{id, payload};
+use ramekin_base::Result;
 use ramekin_fields::Path;
 use ramekin_vectors::{PayloadChange, Selection, Write};
 
@@ -29,7 +29,7 @@ fn select(
     reader.object(|reader, key| match key {
         "points" if reader.null()? => Ok(()),
         "points" => {
-            ids = Some(id::list(reader, room)?);
+            ids = Some(id::list(reader, room)?.finish());
             Ok(())
         }
         "filter" if reader.null()? => Ok(()),
@@ -68,12 +68,7 @@ fn with_payload(
     let (mut payload, mut path): (Option<Box<str>>, _) = (None, None);
     let points = select(body, room, |reader, key, room| match key {
         "payload" => {
-            let text = reader.raw_object()?;
-            if text.len() > limits::PAYLOAD_MAX {
-                return Err(Flaw::new(Kind::TooLarge, format!("a payload of more than {} bytes", limits::PAYLOAD_MAX)));
-            }
-            room.take(text.len() as u64)?;
-            payload = Some(text.into());
+            payload = Some(payload::read(reader, room)?);
             Ok(())
         }
         "key" if reader.null()? => Ok(()),
@@ -129,7 +124,7 @@ pub fn delete_payload(body: &[u8], room: &mut Room) -> Result<Write> {
 
 fn vector_name(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<String> {
     let name = reader.string()?;
-    room.take(name.len() as u64)?;
+    room.text(name.len())?;
     Ok(checked_name(&name)?.to_owned())
 }
 
@@ -137,7 +132,7 @@ fn vector_name(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<String> {
 pub fn delete_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
     let mut found = None;
     let points = select(body, room, |reader, key, room| match key {
-        "vector" => {
+        "vector" | "vectors" => {
             found = Some(several(reader, room, vector_name)?);
             Ok(())
         }
@@ -155,7 +150,7 @@ pub fn delete_vectors(body: &[u8], room: &mut Room) -> Result<Write> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramekin_base::PointId;
+    use ramekin_base::{Kind, PointId};
     use ramekin_fields::Filter;
 
     fn refusal<T: std::fmt::Debug>(result: Result<T>) -> (Kind, String) {

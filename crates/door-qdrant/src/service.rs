@@ -3,8 +3,9 @@
 use crate::answer::{Answer, Text};
 use crate::call::Call;
 use crate::door::Shared;
-use crate::errors::Outcome;
-use ramekin_base::{Error, Lane, Result};
+use crate::errors::{Outcome, Refusal};
+use axum::http::StatusCode;
+use ramekin_base::{Error, Lane, Result, supervise};
 use ramekin_fields::Filter;
 use ramekin_memory::Ledger;
 use serde_json::{Map, json};
@@ -13,13 +14,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// The version of Qdrant's API that is spoken.
 pub const API_VERSION: &str = "1.19.0";
 
-/// `GET /`
-pub async fn title(call: Call) -> Outcome<Answer> {
-    let body = json!({
-        "title": "qdrant - vector search engine",
-        "version": API_VERSION,
-        "ramekin": call.door.host.version,
-    });
+/// The commit of a build, where whoever builds says it.
+const COMMIT: &str = match option_env!("RAMEKIN_COMMIT") {
+    Some(commit) => commit,
+    None => "unknown",
+};
+
+/// `GET /`: what clients compare their version with. Our own version stands in a header of every answer.
+pub async fn title(_: Call) -> Outcome<Answer> {
+    let body = json!({ "title": "qdrant - vector search engine", "version": API_VERSION, "commit": COMMIT });
     Ok(Answer::json(body.to_string().into()))
 }
 
@@ -28,11 +31,16 @@ pub async fn healthz(_: Call) -> Outcome<Answer> {
 }
 
 pub async fn livez(_: Call) -> Outcome<Answer> {
-    Ok(Answer::text("livez check passed"))
+    Ok(Answer::text("healthz check passed"))
 }
 
-pub async fn readyz(_: Call) -> Outcome<Answer> {
-    Ok(Answer::text("all shards are ready"))
+/// `GET /readyz`: 503 with the causes while a thread is dead, writes are refused or a collection is red.
+pub async fn readyz(call: Call) -> Outcome<Answer> {
+    let faults = (call.door.host.faults)();
+    match faults.is_empty() {
+        true => Ok(Answer::text("all shards are ready")),
+        false => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, faults.join("; "))),
+    }
 }
 
 /// `GET /cluster`: one node is no cluster.
@@ -90,7 +98,7 @@ fn moment(time: SystemTime) -> String {
 
 /// `GET /metrics`, in the text format of Prometheus.
 pub async fn metrics(call: Call) -> Outcome<Answer> {
-    let text = call.door.run(Lane::Reads, call.options.until, |door| {
+    let text = call.door.run(Lane::Short, call.options.until, |door| {
         let mut text = Text::new(door.answers.clone());
         write_metrics(door, &mut text)?;
         Ok(text)
@@ -123,8 +131,12 @@ fn write_metrics(door: &Shared, text: &mut Text) -> Result<()> {
     metric(text, ("app_info", "gauge", "information about the server"), std::iter::once((app, "1".to_owned())))?;
     let names = door.host.store.collections();
     metric(text, ("collections_total", "gauge", "number of collections"), one(names.len().to_string()))?;
+    let panics = supervise::panics().to_string();
+    metric(text, ("ramekin_panics_total", "counter", "panics that were caught"), one(panics))?;
+    let faults = (door.host.faults)().len().to_string();
+    metric(text, ("ramekin_faults", "gauge", "dead threads, refused writes and red collections"), one(faults))?;
     // A collection may go while this is written.
-    let points = names.iter().filter_map(|name| {
+    let points = names.iter().filter_map(|name: &str| {
         Some((label("id", name), door.host.store.count(name, &Filter::default(), true).ok()?.to_string()))
     });
     metric(text, ("collection_points", "gauge", "points of a collection"), points)?;
@@ -146,6 +158,7 @@ fn write_metrics(door: &Shared, text: &mut Text) -> Result<()> {
         counts().map(|(labels, _, micros)| (labels, (micros as f64 / 1e6).to_string())),
     )?;
 
+    let _lines = door.answers.try_reserve(Ledger::bytes_at_most(&door.host.budget))?;
     let ledger = Ledger::take(&door.host.budget);
     for (name, help, value) in [
         ("ramekin_memory_budget_bytes", "the budget", ledger.budget_bytes.to_string()),

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   body ─► decode ─► store.write(.., done) ─► body freed ─► wait for done ─► operation_id, status
-//!             └── busy: decode again later, the body is still there ──┘
+//!             └── busy: once the memory is there decode again, the body is still there ──┘
 //! ```
 //!
 //! The operations of a batch are all checked before the first is done; then each is decoded when its turn comes, so that
@@ -19,12 +19,13 @@ use crate::wire::room::Room;
 use crate::{batch, selection};
 use parking_lot::Mutex;
 use ramekin_base::limits::OPERATIONS_PER_BATCH_MAX;
-use ramekin_base::{Error, Kind, Lane, Result};
-use ramekin_memory::Reservation;
+use ramekin_base::{Error, Kind, Lane, Result, cancel};
+use ramekin_memory::{Reservation, holding};
 use ramekin_vectors::{Wait, Write, Written};
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::Instant;
 
@@ -33,7 +34,14 @@ pub type Decode = fn(&[u8], &mut Room) -> Result<Write>;
 /// A body, and what covers it.
 struct Body {
     bytes: Vec<u8>,
-    _text: Option<Booking>,
+    text: Option<Booking>,
+}
+
+impl Body {
+    /// Bytes that are booked for it.
+    fn covered(&self) -> u64 {
+        self.text.as_ref().map_or(0, |text| text.memory.bytes())
+    }
 }
 
 /// A write on its way to the store.
@@ -46,6 +54,8 @@ struct Pending {
     range: Range<usize>,
     /// Covers what the body decodes to; goes to the store.
     decoded: Mutex<Option<Reservation>>,
+    /// Memory that was missing when it was decoded last.
+    need: AtomicU64,
     /// The part of the pool for it; held until the store is done.
     permit: Option<Arc<OwnedSemaphorePermit>>,
 }
@@ -53,15 +63,20 @@ struct Pending {
 impl Pending {
     /// Decodes the body and hands it to the store.
     fn submit(&self, door: &Shared) -> Result<oneshot::Receiver<Result<Written>>> {
+        door.host.store.may_write()?;
         let account = door.admission.account();
-        let booked = match self.decoded.lock().take() {
-            None if self.range.len() > BODY_FREE => Some(account.try_reserve(self.range.len() as u64)?),
-            booked => booked,
-        };
-        let granted = self.range.len().max(BODY_FREE) as u64;
-        let mut room = Room::new(granted, account.clone(), booked);
-        let write = (self.decode)(&self.body.bytes[self.range.clone()], &mut room)?;
-        let memory = room.into_booked().into_iter().collect();
+        let brought = self.decoded.lock().take();
+        let held = self.body.covered() + brought.as_ref().map_or(0, Reservation::bytes);
+        let (write, booked) = holding(held, || {
+            let bytes = &self.body.bytes[self.range.clone()];
+            let booked = match brought {
+                None if bytes.len() > BODY_FREE => Some(account.try_reserve(bytes.len() as u64)?),
+                brought => brought,
+            };
+            let room = Room::new(bytes.len().max(BODY_FREE) as u64, account.clone(), booked);
+            room.attempt(&self.need, |room| (self.decode)(bytes, room))
+        })?;
+        let memory = booked.into_iter().collect();
         let (sender, receiver) = oneshot::channel();
         let permit = self.permit.clone();
         let done = Box::new(move |result| {
@@ -73,12 +88,19 @@ impl Pending {
         Ok(receiver)
     }
 
-    async fn submitted(self, door: &Arc<Shared>, until: Instant) -> Result<oneshot::Receiver<Result<Written>>> {
+    /// The store leaves a change undone whose `token` is cancelled before any of it is logged.
+    async fn submitted(
+        self,
+        door: &Arc<Shared>,
+        token: cancel::Token,
+        until: Instant,
+    ) -> Result<oneshot::Receiver<Result<Written>>> {
         if self.range.len() > DECODE_HERE_MAX {
-            return door.run(Lane::Writes, until, move |door| self.submit(door)).await;
+            let submit = move |door: &Shared| cancel::scope(&token, || self.submit(door));
+            return door.run(Lane::Writes, until, submit).await;
         }
         for round in 0.. {
-            match self.submit(door) {
+            match cancel::scope(&token, || self.submit(door)) {
                 Err(error) if error.kind() == Kind::Busy => door.admission.pause(error, round, until).await?,
                 done => return done,
             }
@@ -90,7 +112,8 @@ impl Pending {
 /// Does a write and says what became of it.
 async fn done(pending: Pending, door: &Arc<Shared>, until: Instant) -> Outcome<Value> {
     let wait = pending.wait;
-    let receiver = pending.submitted(door, until).await?;
+    let wanted = cancel::Guard::new();
+    let receiver = pending.submitted(door, wanted.token(), until).await?;
     let written = outcome(receiver, Lane::Writes, until).await?;
     let status = match wait {
         Wait::Visible => "completed",
@@ -103,9 +126,18 @@ async fn write(mut call: Call, decode: Decode) -> Outcome<Answer> {
     let Whole { bytes, ticket: Ticket { text, decoded, .. } } = call.whole().await?;
     let (decoded, permit) = decoded.map(|Booking { memory, permit }| (memory, Arc::new(permit))).unzip();
     let range = 0..bytes.len();
-    let body = Arc::new(Body { bytes, _text: text });
+    let body = Arc::new(Body { bytes, text });
     let (collection, wait) = (call.name().to_owned(), call.options.wait);
-    let pending = Pending { collection, wait, decode, body, range, decoded: Mutex::new(decoded), permit };
+    let pending = Pending {
+        collection,
+        wait,
+        decode,
+        body,
+        range,
+        decoded: Mutex::new(decoded),
+        need: AtomicU64::new(0),
+        permit,
+    };
     Answer::result(&done(pending, &call.door, call.options.until).await?, call.took())
 }
 
@@ -174,7 +206,7 @@ fn operation(reader: &mut Reader<'_>, body: &[u8], room: &mut Room) -> Decoded<(
 /// `POST points/batch`
 pub async fn several(mut call: Call) -> Outcome<Answer> {
     let Whole { bytes, ticket: Ticket { text, .. } } = call.whole().await?;
-    let body = Arc::new(Body { bytes, _text: text });
+    let body = Arc::new(Body { bytes, text });
     let look = |door: &Shared, body: &Body| {
         let granted = body.bytes.len().max(BODY_FREE) as u64;
         let mut room = Room::new(granted, door.admission.account().clone(), None);
@@ -192,7 +224,7 @@ pub async fn several(mut call: Call) -> Outcome<Answer> {
     for (decode, range) in operations {
         let (collection, wait) = (call.name().to_owned(), call.options.wait);
         let (body, decoded) = (body.clone(), Mutex::new(None));
-        let pending = Pending { collection, wait, decode, body, range, decoded, permit: None };
+        let pending = Pending { collection, wait, decode, body, range, decoded, need: AtomicU64::new(0), permit: None };
         results.push(done(pending, &call.door, call.options.until).await?);
     }
     Answer::result(&json!(results), call.took())

@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use host::{House, open};
 use ramekin_door_qdrant::{Access, Keys, ROUTES};
 use serde_json::{Value, json};
+use std::io::{Read, Write};
 use tower::ServiceExt;
 
 struct Reply {
@@ -97,7 +98,7 @@ async fn a_collections_life() {
     let expected = json!({
         "status": "green", "optimizer_status": "ok", "points_count": 0, "indexed_vectors_count": 0,
         "segments_count": null, "disk_bytes": null, "payload_schema": {}, "recall": 0.9, "progress": null,
-        "recall_measured": null, "warnings": [],
+        "recall_measured": null,
         "config": {
             "params": {
                 "vectors": {"size": 4, "distance": "Cosine", "on_disk": true, "hnsw_config": {"m": 8}},
@@ -272,7 +273,7 @@ async fn refusals_have_their_status() {
     assert_eq!(reply.status, 413, "{}", reply.text);
     let compressed =
         Request::put("/collections/c/points").header("content-encoding", "gzip").body(Body::from("x")).unwrap();
-    assert_eq!(send(&house, compressed).await.status, 501);
+    assert_eq!(send(&house, compressed).await.status, 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -315,10 +316,10 @@ async fn the_service_tells_about_itself() {
     let house = with_points().await;
     assert_eq!(
         get(&house, "/").await.json(),
-        json!({"title": "qdrant - vector search engine", "version": "1.19.0", "ramekin": "0.0.0"})
+        json!({"title": "qdrant - vector search engine", "version": "1.19.0", "commit": "unknown"})
     );
     for (path, text) in
-        [("/healthz", "healthz check passed"), ("/livez", "livez check passed"), ("/readyz", "all shards are ready")]
+        [("/healthz", "healthz check passed"), ("/livez", "healthz check passed"), ("/readyz", "all shards are ready")]
     {
         let reply = get(&house, path).await;
         assert_eq!((reply.status, reply.text.as_str()), (200, text));
@@ -344,20 +345,18 @@ async fn the_service_tells_about_itself() {
     assert_eq!(house.budget.limit(), 300 << 20);
 }
 
+/// What the accounts of bodies hold.
+fn bodies(house: &House) -> u64 {
+    let ledger = ramekin_memory::Ledger::take(&house.budget);
+    let of_bodies = ledger.accounts.iter().filter(|line| line.name.starts_with("door/http/bodies"));
+    of_bodies.map(|line| line.bytes).sum()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_large_upload_leaves_nothing_booked() {
     let house = open(256, Keys::default());
     let vectors = json!({"vectors": {"size": 100, "distance": "Cosine"}});
     assert_eq!(put(&house, "/collections/c", vectors).await.status, 200);
-    let bodies = |house: &House| {
-        let ledger = ramekin_memory::Ledger::take(&house.budget);
-        ledger
-            .accounts
-            .iter()
-            .filter(|line| line.name.starts_with("door/http/bodies"))
-            .map(|line| line.bytes)
-            .sum::<u64>()
-    };
     let vector: Vec<f64> = (0..100).map(|n| f64::from(n) / 7.0 + 0.001).collect();
     let points: Vec<_> = (0..1000).map(|id| json!({"id": id, "vector": vector, "payload": {"n": id}})).collect();
     let body = json!({"points": points}).to_string();
@@ -367,4 +366,181 @@ async fn a_large_upload_leaves_nothing_booked() {
     assert_eq!(bodies(&house), 0);
     let all = post(&house, "/collections/c/points/scroll", json!({"limit": 1000, "with_vector": true})).await;
     assert_eq!(all.result()["points"].as_array().unwrap().len(), 1000);
+}
+
+/// What a given-up request was decoded to stays booked until the job that owns it has ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gives_up_does_not_give_back_what_the_job_still_holds() {
+    let house = with_points().await;
+    let booked = || bodies(&house);
+    assert_eq!(booked(), 0);
+    let ids = (0..4_000).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
+    let filter = format!(r#"{{"must":[{{"has_id":[{ids}]}}]}}"#);
+    for (path, body) in [
+        ("points/count", format!(r#"{{"filter":{filter}}}"#)),
+        ("points/scroll", format!(r#"{{"filter":{filter}}}"#)),
+        ("points/query", format!(r#"{{"query":[1,0],"filter":{filter}}}"#)),
+        ("points/query/batch", format!(r#"{{"searches":[{{"query":[1,0],"filter":{filter}}}]}}"#)),
+        ("points", format!(r#"{{"ids":[{ids}]}}"#)),
+    ] {
+        house.shut_pool(true);
+        let reply = ask(&house, "POST", &format!("/collections/c/{path}?timeout=1"), body).await;
+        assert_eq!(reply.status, 429, "{path}: {}", reply.text);
+        // 32 bytes an id.
+        assert!(booked() >= 4_000 * 32, "{path}: {}", booked());
+        house.shut_pool(false);
+        for _ in 0..1_000 {
+            if booked() == 0 {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+        assert_eq!(booked(), 0, "{path}");
+    }
+}
+
+/// An error repeats little of what it was sent, whatever that was.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_error_is_short_however_long_the_request() {
+    let house = with_points().await;
+    let long = "k".repeat(1 << 20);
+    for (path, body) in [
+        ("query", format!(r#"{{"filter":{{"{long}":1}}}}"#)),
+        ("query", format!(r#"{{"limit":"{}"}}"#, "\\u0001".repeat(1 << 17))),
+        ("query", format!(r#"{{"query":[1,0],"using":"{long}"}}"#)),
+        ("query", format!(r#"{{"filter":{{"must":[{{"key":"a b{long}","match":{{"value":1}}}}]}}}}"#)),
+        ("scroll", format!(r#"{{"order_by":"{long}"}}"#)),
+        ("scroll", format!(r#"{{"with_vector":["{long}"]}}"#)),
+        ("delete", format!(r#"{{"points":["{long}"]}}"#)),
+    ] {
+        let reply = ask(&house, "POST", &format!("/collections/c/points/{path}"), body).await;
+        assert!(reply.status == 400 || reply.status == 422, "{path}: {}", reply.status);
+        assert!(!reply.error().is_empty() && reply.error().len() <= 1024 && reply.text.len() < 8 << 10, "{path}");
+    }
+    let names = format!(r#"{{"with_vector":[{}""]}}"#, r#""","#.repeat(300_000));
+    let reply = ask(&house, "POST", "/collections/c/points/scroll", names).await;
+    assert_eq!(reply.result()["points"].as_array().unwrap().len(), 3);
+}
+
+/// There is no bound to a `limit` or an `offset`: what goes beyond the points there are asks for all of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_limit_may_be_as_large_as_a_number_can_be() {
+    let house = with_points().await;
+    put(&house, "/collections/c/index", json!({"field_name": "d", "field_schema": "keyword"})).await.result();
+    let most = u64::MAX;
+    for (path, body, count) in [
+        ("points/query", json!({"query": [1, 0], "limit": most}), 3),
+        ("points/query", json!({"query": [1, 0], "limit": most, "offset": 1}), 2),
+        ("points/query", json!({"query": [1, 0], "limit": 5, "offset": most}), 0),
+        ("points/query", json!({"query": [1, 0], "limit": most, "filter": {"must": [{"has_id": [1, 2]}]}}), 2),
+        ("points/query", json!({"limit": most, "offset": 2}), 1),
+        ("points/scroll", json!({"limit": most}), 3),
+        ("facet", json!({"key": "d", "limit": most}), 2),
+    ] {
+        let result = post(&house, &format!("/collections/c/{path}"), body.clone()).await.result();
+        let list = result["points"].as_array().or(result["hits"].as_array()).unwrap();
+        assert_eq!(list.len(), count, "{path} {body}");
+    }
+    let older = post(&house, "/collections/c/points/search", json!({"vector": [1, 0], "limit": most})).await.result();
+    assert_eq!(older.as_array().unwrap().len(), 3);
+}
+
+/// A sum that leaves the range of a float on its way neither drops a point nor makes its score `null`.
+#[tokio::test(flavor = "multi_thread")]
+async fn scores_of_large_vectors_are_numbers() {
+    let house = open(256, Keys::default());
+    let vectors = json!({"vectors": {"size": 24, "distance": "Dot"}});
+    put(&house, "/collections/c", vectors).await.result();
+    let points = json!({"points": [
+        {"id": 1, "vector": vec![1e38; 24]}, {"id": 2, "vector": vec![1; 24]}, {"id": 3, "vector": vec![3e38; 24]},
+    ]});
+    put(&house, "/collections/c/points?wait=true", points).await.result();
+    let query = |query: Vec<f64>| json!({"query": query, "params": {"exact": true}});
+    let signs = (0..24).map(|at| if at % 2 == 0 { 1.0 } else { -1.0 }).collect();
+    let found = post(&house, "/collections/c/points/query", query(signs)).await.result();
+    let scores: Vec<_> = found["points"].as_array().unwrap().iter().map(|point| point["score"].as_f64()).collect();
+    assert_eq!(scores, [Some(0.0); 3]);
+    let found = post(&house, "/collections/c/points/query", query(vec![3e38; 24])).await.result();
+    let points = found["points"].as_array().unwrap();
+    assert!(points.len() == 3 && points.iter().all(|point| point["score"].is_f64()), "{found}");
+}
+
+fn packed(text: &str) -> Vec<u8> {
+    let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(text.as_bytes()).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_and_answers_may_be_packed() {
+    let house = with_points().await;
+    let points: Vec<_> = (10..1_000).map(|id| json!({"id": id, "vector": [id, 1], "payload": {"d": "word"}})).collect();
+    let body = packed(&json!({ "points": points }).to_string());
+    let upsert = Request::put("/collections/c/points?wait=true").header("content-encoding", "gzip");
+    let written = send(&house, upsert.body(Body::from(body)).unwrap()).await.result();
+    assert_eq!(written["status"], "completed");
+    let scroll = |encoding: &str| {
+        let request = Request::post("/collections/c/points/scroll").header("accept-encoding", encoding);
+        request.body(Body::from(r#"{"limit":10000}"#)).unwrap()
+    };
+    let plain = send(&house, scroll("identity")).await;
+    assert!(!plain.headers.contains_key("content-encoding"));
+    let (parts, body) = house.door.router().oneshot(scroll("gzip")).await.unwrap().into_parts();
+    assert_eq!(parts.headers["content-encoding"], "gzip");
+    let body = to_bytes(body, usize::MAX).await.unwrap();
+    assert!(body.len() * 4 < plain.text.len());
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(&body[..]).read_to_string(&mut text).unwrap();
+    let found: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(found["result"], plain.result());
+
+    let unknown = Request::put("/collections/c/points").header("content-encoding", "br").body(Body::from("x")).unwrap();
+    assert_eq!(send(&house, unknown).await.status, 415);
+    let bomb = packed(&" ".repeat(64 << 20));
+    let bomb = Request::put("/collections/c/points").header("content-encoding", "gzip").body(Body::from(bomb)).unwrap();
+    assert_eq!(send(&house, bomb).await.status, 413);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_an_origin_may_use_the_door_where_it_is_named() {
+    let question = || {
+        let request = Request::builder().method("OPTIONS").uri("/collections/c/points/query");
+        let request = request.header("origin", "https://a.example").header("access-control-request-method", "POST");
+        request.header("access-control-request-headers", "api-key,content-type").body(Body::empty()).unwrap()
+    };
+    let closed = open(64, Keys::default());
+    let reply = send(&closed, question()).await;
+    assert!(reply.status == 405 && !reply.headers.contains_key("access-control-allow-origin"));
+    drop(closed);
+    let keys = Keys { full: Some("secret".to_owned()), read_only: None };
+    let plan: std::sync::Arc<ramekin_door_qdrant::Planner> = std::sync::Arc::new(|_| Ok(Value::Null));
+    let house = host::open_for(64, keys, plan, Some("https://a.example".to_owned()));
+    let reply = send(&house, question()).await;
+    assert_eq!(reply.status, 200);
+    assert_eq!(reply.headers["access-control-allow-origin"], "https://a.example");
+    assert_eq!(reply.headers["access-control-allow-headers"], "api-key,content-type");
+    assert!(reply.headers["access-control-allow-methods"].to_str().unwrap().contains("POST"));
+    let reply = get(&house, "/collections").await;
+    assert!(reply.status == 401 && reply.headers.contains_key("access-control-allow-origin"));
+}
+
+#[tokio::test]
+async fn readiness_names_what_is_wrong_and_liveness_does_not() {
+    let house = with_points().await;
+    house.store.plant_for_tests(Box::new(|place| assert_ne!(place, "apply", "planted by a test")));
+    let point = json!({"points": [{"id": 9, "vector": [1, 0]}]});
+    assert_eq!(put(&house, "/collections/c/points?wait=true", point.clone()).await.status, 500);
+    let ready = get(&house, "/readyz").await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.error().contains("collection `c`") && ready.error().contains("planted by a test"), "{}", ready.text);
+    assert_eq!(put(&house, "/collections/c/points?wait=true", point).await.status, 503);
+    for path in ["/livez", "/healthz"] {
+        assert_eq!(get(&house, path).await.status, 200, "{path}");
+    }
+    let info = get(&house, "/collections/c").await.result();
+    assert_eq!(info["status"], "red");
+    assert!(info["optimizer_status"]["error"].as_str().unwrap().contains("planted by a test"), "{info}");
+    let metrics = get(&house, "/metrics").await.text;
+    assert!(metrics.contains("\nramekin_faults 1\n"), "{metrics}");
+    assert!(!metrics.contains("\nramekin_panics_total 0\n"), "{metrics}");
 }

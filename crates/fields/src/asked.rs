@@ -11,8 +11,13 @@
 use crate::area::Area;
 use crate::filter::{Match, Scalar, Scalars, Span, Test};
 use crate::key;
+use crate::path::Path;
 use crate::schema::Schema;
-use std::collections::BTreeSet;
+use crate::text::{Having, Seen, Words};
+use ramekin_base::Result;
+use ramekin_memory::Reservation;
+use serde_json::{Map, Value};
+use std::borrow::Cow;
 
 /// Which keys pass.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,13 +25,7 @@ pub enum Asked {
     /// Ascending and apart.
     Keys(Vec<KeyRange>),
     Area(Area),
-    /// All of them, or one; each once, ascending.
-    Words {
-        words: Vec<Box<[u8]>>,
-        all: bool,
-    },
-    /// One after the other.
-    Phrase(Vec<Box<[u8]>>),
+    Words(Words),
     /// Whether the field is empty, or is null.
     Empty(bool),
     Null(bool),
@@ -40,7 +39,7 @@ pub struct KeyRange {
 }
 
 impl KeyRange {
-    fn one(key: &[u8]) -> Self {
+    pub(crate) fn one(key: &[u8]) -> Self {
         Self { from: key.into(), to: Some(after(key)) }
     }
 
@@ -70,20 +69,32 @@ fn beginning(bytes: Box<[u8]>) -> KeyRange {
     KeyRange { from: bytes, to: if to.is_empty() { None } else { Some(to.into()) } }
 }
 
+/// A key as ranges of keys, beside its bytes, which it has twice.
+const KEY_BYTES: u64 = 2 * size_of::<KeyRange>() as u64 + 32;
+
 /// These keys, or all others.
-fn keys(list: impl Iterator<Item = Box<[u8]>>, others: bool) -> Asked {
-    let list: BTreeSet<Box<[u8]>> = list.collect();
-    if !others {
-        return Asked::Keys(list.iter().map(|key| KeyRange::one(key)).collect());
+fn keys<'k>(
+    list: impl Iterator<Item = Cow<'k, [u8]>> + Clone,
+    others: bool,
+    memory: &mut Reservation,
+) -> Result<Asked> {
+    let bytes: u64 = list.clone().map(|key| KEY_BYTES + 2 * key.len() as u64).sum();
+    memory.grow(bytes + KEY_BYTES)?;
+    let mut ranges = Vec::with_capacity(list.clone().count() + 1);
+    ranges.extend(list.map(|key| KeyRange::one(&key)));
+    // Words come in the order of their bytes, but their keys may not, and the same UUID has several forms.
+    ranges.sort_unstable_by(|one, other| one.from.cmp(&other.from));
+    ranges.dedup();
+    if others {
+        // Between each and the next: what a range leaves is where the one behind it begins.
+        let mut from = Box::default();
+        for range in &mut ranges {
+            let next = range.to.replace(std::mem::replace(&mut range.from, from));
+            from = next.unwrap_or_default();
+        }
+        ranges.push(KeyRange { from, to: None });
     }
-    let (mut ranges, mut from) = (Vec::with_capacity(list.len() + 1), Box::default());
-    for key in list {
-        let next = after(&key);
-        ranges.push(KeyRange { from, to: Some(key) });
-        from = next;
-    }
-    ranges.push(KeyRange { from, to: None });
-    Asked::Keys(ranges)
+    Ok(Asked::Keys(ranges))
 }
 
 /// Integers within bounds that are numbers of any size: the least and the greatest, if there are any.
@@ -130,29 +141,28 @@ fn floats(span: &Span<f64>) -> Asked {
 }
 
 impl Schema {
-    /// The test as the index answers it; `None`: it does not.
-    pub(crate) fn ask(&self, test: &Test) -> Option<Asked> {
-        match (self, test) {
+    /// The test as the index answers it; `None`: it does not. `memory` grows by what that takes.
+    pub(crate) fn ask(&self, test: &Test, memory: &mut Reservation) -> Result<Option<Asked>> {
+        Ok(match (self, test) {
             (_, Test::IsEmpty(wanted)) => Some(Asked::Empty(*wanted)),
             (_, Test::IsNull(wanted)) => Some(Asked::Null(*wanted)),
-            (Self::Keyword, Test::Match(wanted)) => match wanted {
-                Match::Value(Scalar::Word(word)) => Some(keys(std::iter::once(key::of_word(word)), false)),
-                Match::Any(Scalars::Words(words)) => Some(keys(words.iter().map(|word| key::of_word(word)), false)),
-                Match::Except(Scalars::Words(words)) => Some(keys(words.iter().map(|word| key::of_word(word)), true)),
-                Match::Prefix(prefix) => Some(Asked::Keys(vec![beginning(key::of_beginning(prefix)?)])),
-                _ => None,
-            },
-            (Self::Integer { lookup: true, .. }, Test::Match(wanted)) => {
-                let of = |integers: &[i64]| -> Vec<Box<[u8]>> {
-                    integers.iter().map(|integer| key::of_integer(*integer).into()).collect()
-                };
-                match wanted {
-                    Match::Value(Scalar::Integer(integer)) => Some(keys(of(&[*integer]).into_iter(), false)),
-                    Match::Any(Scalars::Integers(integers)) => Some(keys(of(integers).into_iter(), false)),
-                    Match::Except(Scalars::Integers(integers)) => Some(keys(of(integers).into_iter(), true)),
-                    _ => None,
-                }
+            (Self::Keyword | Self::Integer { .. } | Self::Bool | Self::Uuid | Self::Text(_), Test::Match(wanted)) => {
+                return self.ask_match(wanted, memory);
             }
+            (_, Test::Range(_) | Test::Times(_)) => self.ask_range(test),
+            (Self::Geo, Test::Box(area)) => Some(Asked::Area(Area::Box(*area))),
+            (Self::Geo, Test::Radius(area)) => Some(Asked::Area(Area::Radius(*area))),
+            (Self::Geo, Test::Polygon(area)) => {
+                memory.grow(area.bytes())?;
+                Some(Asked::Area(Area::Polygon(area.clone())))
+            }
+            _ => None,
+        })
+    }
+
+    /// A range of numbers or times as the index answers it.
+    pub(crate) fn ask_range(&self, test: &Test) -> Option<Asked> {
+        match (self, test) {
             (Self::Integer { range: true, .. } | Self::Datetime, Test::Range(span)) => Some(whole(integers(span))),
             (Self::Integer { range: true, .. } | Self::Datetime, Test::Times(span)) => Some(times(span)),
             (Self::Float, Test::Range(span)) => Some(floats(span)),
@@ -161,64 +171,86 @@ impl Schema {
                 let Span { gt, gte, lt, lte } = *span;
                 Some(floats(&Span { gt: float(gt), gte: float(gte), lt: float(lt), lte: float(lte) }))
             }
-            (Self::Bool, Test::Match(Match::Value(Scalar::Bool(value)))) => {
-                Some(keys(std::iter::once(key::of_bool(*value).into()), false))
-            }
-            (Self::Uuid, Test::Match(wanted)) => uuids(wanted),
-            (Self::Geo, Test::Box(area)) => Some(Asked::Area(Area::Box(*area))),
-            (Self::Geo, Test::Radius(area)) => Some(Asked::Area(Area::Radius(*area))),
-            (Self::Geo, Test::Polygon(area)) => Some(Asked::Area(Area::Polygon(area.clone()))),
-            (Self::Text(tokenizer), Test::Match(wanted)) => {
-                let tokens = |text: &str| {
-                    let mut tokens = Vec::new();
-                    tokenizer.asked(text, &mut |token| tokens.push(key::of_word(token)));
-                    tokens
-                };
-                let words = |text: &str, all: bool| {
-                    let words: BTreeSet<Box<[u8]>> = tokens(text).into_iter().collect();
-                    Some(Asked::Words { words: words.into_iter().collect(), all })
-                };
-                match wanted {
-                    Match::Text(text) => words(text, true),
-                    Match::TextAny(text) => words(text, false),
-                    Match::Phrase(text) if tokenizer.phrases => Some(Asked::Phrase(tokens(text))),
-                    Match::Phrase(_) => Some(Asked::Keys(Vec::new())),
-                    _ => None,
-                }
-            }
             _ => None,
         }
     }
-}
 
-/// Words that are all UUIDs.
-fn uuids(wanted: &Match) -> Option<Asked> {
-    let of = |words: &[Box<str>]| -> Option<Vec<Box<[u8]>>> {
-        words.iter().map(|word| key::of_uuid(word).map(|uuid| uuid.into())).collect()
-    };
-    match wanted {
-        Match::Value(Scalar::Word(word)) => Some(keys(of(std::slice::from_ref(word))?.into_iter(), false)),
-        Match::Any(Scalars::Words(words)) => Some(keys(of(words)?.into_iter(), false)),
-        Match::Except(Scalars::Words(words)) => Some(keys(of(words)?.into_iter(), true)),
-        _ => None,
+    fn ask_match(&self, wanted: &Match, memory: &mut Reservation) -> Result<Option<Asked>> {
+        let of_scalars = |scalars: &Scalars, others: bool, memory: &mut Reservation| match (self, scalars) {
+            (Self::Keyword, Scalars::Words(words)) => {
+                keys(words.iter().map(|word| key::of_word(word)), others, memory).map(Some)
+            }
+            (Self::Integer { lookup: true, .. }, Scalars::Integers(integers)) => {
+                let of = |integer: &i64| Cow::Owned(key::of_integer(*integer).to_vec());
+                keys(integers.iter().map(of), others, memory).map(Some)
+            }
+            // Words that are all UUIDs.
+            (Self::Uuid, Scalars::Words(words)) if words.iter().all(|word| key::of_uuid(word).is_some()) => {
+                let uuids = words.iter().filter_map(|word| key::of_uuid(word));
+                keys(uuids.map(|uuid| Cow::Owned(uuid.to_vec())), others, memory).map(Some)
+            }
+            _ => Ok(None),
+        };
+        match (self, wanted) {
+            (_, Match::Any(scalars)) => of_scalars(scalars, false, memory),
+            (_, Match::Except(scalars)) => of_scalars(scalars, true, memory),
+            (Self::Keyword, Match::Value(Scalar::Word(word))) => {
+                keys(std::iter::once(key::of_word(word)), false, memory).map(Some)
+            }
+            (Self::Keyword, Match::Prefix(prefix)) => {
+                memory.grow(KEY_BYTES + 2 * prefix.len() as u64)?;
+                Ok(key::of_beginning(prefix).map(|bytes| Asked::Keys(vec![beginning(bytes)])))
+            }
+            (Self::Integer { lookup: true, .. }, Match::Value(Scalar::Integer(integer))) => {
+                keys(std::iter::once(key::of_integer(*integer)[..].into()), false, memory).map(Some)
+            }
+            (Self::Bool, Match::Value(Scalar::Bool(value))) => {
+                keys(std::iter::once(key::of_bool(*value)[..].into()), false, memory).map(Some)
+            }
+            (Self::Uuid, Match::Value(Scalar::Word(word))) => {
+                let uuid = key::of_uuid(word);
+                uuid.map(|uuid| keys(std::iter::once(uuid[..].into()), false, memory)).transpose()
+            }
+            (Self::Text(tokenizer), wanted) => {
+                let words = |text: &str, having: Having, memory: &mut Reservation| {
+                    Words::new(tokenizer, text, having, memory).map(|words| Some(Asked::Words(words)))
+                };
+                match wanted {
+                    Match::Text(text) => words(text, Having::All, memory),
+                    Match::TextAny(text) => words(text, Having::Any, memory),
+                    Match::Phrase(text) if tokenizer.phrases => words(text, Having::Phrase, memory),
+                    Match::Phrase(_) => Ok(Some(Asked::Keys(Vec::new()))),
+                    _ => Ok(None),
+                }
+            }
+            _ => Ok(None),
+        }
     }
 }
 
 impl Asked {
-    /// Whether a point with these keys, in their order, passes; what is asked of the field itself no key tells.
-    pub fn passes(&self, found: &[Box<[u8]>]) -> bool {
+    /// Whether a value with this key passes by itself; words of a text are not asked so.
+    pub fn holds(&self, key: &[u8]) -> bool {
         match self {
-            Self::Keys(ranges) => found.iter().any(|key| {
-                let before = ranges.partition_point(|range| range.to.as_ref().is_some_and(|to| **to <= **key));
+            Self::Keys(ranges) => {
+                let before = ranges.partition_point(|range| range.to.as_ref().is_some_and(|to| **to <= *key));
                 ranges.get(before).is_some_and(|range| range.holds(key))
-            }),
-            Self::Area(area) => found.iter().filter_map(|key| key::place_of(key)).any(|place| area.holds(place)),
-            Self::Words { words, .. } if words.is_empty() => false,
-            Self::Words { words, all: true } => words.iter().all(|word| found.contains(word)),
-            Self::Words { words, all: false } => words.iter().any(|word| found.contains(word)),
-            Self::Phrase(words) => !words.is_empty() && found.windows(words.len()).any(|run| run == words),
-            Self::Empty(_) | Self::Null(_) => false,
+            }
+            Self::Area(area) => key::place_of(key).is_some_and(|place| area.holds(place)),
+            Self::Words(_) | Self::Empty(_) | Self::Null(_) => false,
         }
+    }
+
+    /// Whether one of the values that a path leads to has a key that passes, or all of them together the words.
+    pub(crate) fn passes(&self, schema: &Schema, path: &Path, payload: &Map<String, Value>) -> bool {
+        if let Self::Words(words) = self {
+            let mut seen = Seen::new(words);
+            schema.keys(path, payload, &mut |key| seen.show(key));
+            return seen.is_enough();
+        }
+        let mut any = false;
+        schema.keys(path, payload, &mut |key| any = any || self.holds(key));
+        any
     }
 }
 
@@ -226,16 +258,17 @@ impl Asked {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use serde_json::{Value, json};
+    use ramekin_memory::Budget;
+    use serde_json::json;
 
     fn passes(kind: &str, test: &Test, value: Value) -> Option<bool> {
         let schema = Schema::named(kind).unwrap();
-        let asked = schema.ask(test)?;
-        let mut found = Vec::new();
+        let budget = Budget::new(1 << 20);
+        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let asked = schema.ask(test, &mut memory).unwrap()?;
         let payload = json!({ "a": value });
         let path = crate::Path::parse("a").unwrap();
-        schema.keys(&path, payload.as_object().unwrap(), &mut |key| found.push(key.into()));
-        Some(asked.passes(&found))
+        Some(asked.passes(&schema, &path, payload.as_object().unwrap()))
     }
 
     fn words(list: &[&str]) -> Scalars {

@@ -11,11 +11,11 @@
 
 use crate::asked::Asked;
 use crate::datetime;
-use crate::filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, Scalar, Scalars, Test};
+use crate::filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, Prepared, Scalar, Scalars, Test};
 use crate::geo::GeoPoint;
 use crate::path::Path;
-use crate::text;
-use ramekin_base::PointId;
+use crate::tokens::Tokenizer;
+use ramekin_base::{PointId, cancel};
 use serde_json::{Map, Value};
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
@@ -33,12 +33,28 @@ pub struct Point<'a> {
     pub has_vector: &'a dyn Fn(&str) -> bool,
 }
 
-impl Filter {
+impl Prepared<'_> {
+    /// Whether a point passes. Of a job that was cancelled meanwhile the answer says nothing.
     pub fn passes(&self, subject: &Subject<'_>) -> bool {
+        Filter::passes(self, subject)
+    }
+}
+
+/// Conditions, or values of a point, between two looks whether the answer is still wanted.
+const CHECK: usize = 1024;
+
+/// Whether it is time to stop after so many: only those who wait for no answer are told a wrong one.
+fn is_given_up(at: usize) -> bool {
+    at % CHECK == CHECK - 1 && cancel::check().is_err()
+}
+
+impl Filter {
+    fn passes(&self, subject: &Subject<'_>) -> bool {
         let passes = |condition: &Condition| condition.passes(subject);
-        self.must.iter().all(passes)
-            && (self.should.is_empty() || self.should.iter().any(passes))
-            && !self.must_not.iter().any(passes)
+        let any = |list: &[Condition]| list.iter().enumerate().any(|(at, one)| is_given_up(at) || passes(one));
+        self.must.iter().enumerate().all(|(at, one)| !is_given_up(at) && passes(one))
+            && (self.should.is_empty() || any(&self.should))
+            && !any(&self.must_not)
             && self.min_should.as_ref().is_none_or(|least| {
                 least.conditions.iter().filter(|condition| passes(condition)).take(least.least).count() == least.least
             })
@@ -115,7 +131,9 @@ impl FieldCondition {
                 })
             }),
             test => self.path.any(payload, &mut |value| match value {
-                Value::Array(items) => items.iter().any(|value| test.passes(value)),
+                Value::Array(items) => {
+                    items.iter().enumerate().any(|(at, value)| is_given_up(at) || test.passes(value))
+                }
                 value => test.passes(value),
             }),
         })
@@ -129,9 +147,7 @@ impl IndexedCondition {
             Asked::Null(wanted) => return is_null(&self.path, payload) == wanted,
             _ => {}
         }
-        let mut found = Vec::new();
-        self.schema.keys(&self.path, payload, &mut |key| found.push(Box::from(key)));
-        self.asked.passes(&found)
+        self.asked.passes(&self.schema, &self.path, payload)
     }
 }
 
@@ -145,6 +161,7 @@ impl Test {
             Self::Box(area) => GeoPoint::of(value).is_some_and(|point| area.holds(point)),
             Self::Radius(area) => GeoPoint::of(value).is_some_and(|point| area.holds(point)),
             Self::Polygon(area) => GeoPoint::of(value).is_some_and(|point| area.holds(point)),
+            Self::Words(words) => value.as_str().is_some_and(|text| words.are_in(&Tokenizer::default(), text)),
             Self::Count(_) | Self::IsEmpty(_) | Self::IsNull(_) => false,
         }
     }
@@ -158,9 +175,8 @@ impl Match {
             Self::Value(Scalar::Bool(wanted)) => value.as_bool() == Some(*wanted),
             Self::Any(scalars) => scalars.hold(value),
             Self::Except(scalars) => !value.is_null() && !scalars.hold(value),
-            Self::Text(asked) => value.as_str().is_some_and(|stored| text::has_all(stored, asked)),
-            Self::TextAny(asked) => value.as_str().is_some_and(|stored| text::has_any(stored, asked)),
-            Self::Phrase(asked) => value.as_str().is_some_and(|stored| text::has_phrase(stored, asked)),
+            // A filter that was not prepared has no words yet: [`Filter::prepare`].
+            Self::Text(_) | Self::TextAny(_) | Self::Phrase(_) => false,
             Self::Prefix(prefix) => value.as_str().is_some_and(|stored| stored.starts_with(&**prefix)),
         }
     }
@@ -187,9 +203,11 @@ mod tests {
     fn passing(payloads: &Value, condition: Condition) -> Vec<usize> {
         let filter = Filter { must: vec![condition], ..Filter::default() };
         let has_vector = |name: &str| name == "a";
+        let budget = ramekin_memory::Budget::new(1 << 20);
+        let prepared = filter.prepare(None, &budget.root()).unwrap();
         let passes = |(at, payload): (usize, &Value)| {
             let point = Some(Point { id: PointId::Num(at as u64), has_vector: &has_vector });
-            filter.passes(&Subject { payload: payload.as_object().unwrap(), point }).then_some(at)
+            prepared.passes(&Subject { payload: payload.as_object().unwrap(), point }).then_some(at)
         };
         payloads.as_array().unwrap().iter().enumerate().filter_map(passes).collect()
     }

@@ -13,15 +13,23 @@ use crate::asked::Asked;
 use crate::bitmap::Bitmap;
 use crate::filter::{Condition, Filter, MinShould};
 use crate::index::{Found, Index};
+use crate::memtable::FieldMemtable;
 use crate::path::Path;
 use crate::schema::Schema;
 use ramekin_base::Result;
 use ramekin_pages::Pages;
 
-/// A segment as filters see it.
+/// The index of a field over all rows of a segment, or over the slots of a memtable.
+#[derive(Clone, Copy)]
+pub enum FieldRows<'a> {
+    File(&'a Index),
+    Memory(&'a FieldMemtable),
+}
+
+/// A segment, or a memtable, as filters see it.
 pub trait Segment {
     /// The index of a field over all of its rows, if there is one; of this kind, if one is named.
-    fn index(&self, path: &Path, schema: Option<&Schema>) -> Option<&Index>;
+    fn index(&self, path: &Path, schema: Option<&Schema>) -> Option<FieldRows<'_>>;
     /// Takes out of `passing` the rows that do not pass a condition on ids or vectors. False: those that are left may pass.
     fn keep(&self, condition: &Condition, passing: &mut Bitmap) -> Result<bool>;
 }
@@ -116,7 +124,11 @@ impl Evaluation<'_> {
     }
 
     fn keep_asked(&self, path: &Path, schema: Option<&Schema>, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
-        self.segment.index(path, schema).map_or(Ok(false), |index| index.keep(self.pages, asked, passing))
+        match self.segment.index(path, schema) {
+            Some(FieldRows::File(index)) => index.keep(self.pages, asked, passing),
+            Some(FieldRows::Memory(slots)) => slots.keep(asked, passing),
+            None => Ok(false),
+        }
     }
 
     fn keep_ready(&self, ready: &Ready<'_>, passing: &mut Bitmap) -> Result<bool> {
@@ -133,12 +145,12 @@ impl Evaluation<'_> {
             Condition::HasId(ids) => (ids.len() as u64, None),
             Condition::Indexed(indexed) => {
                 match (self.segment.index(&indexed.path, Some(&indexed.schema)), &indexed.asked) {
-                    (Some(index), Asked::Keys(ranges)) => {
+                    (Some(FieldRows::File(index)), Asked::Keys(ranges)) => {
                         let found = index.find(self.pages, ranges)?;
                         (found.values, Some((index, found)))
                     }
-                    (Some(index), asked) => (index.most(self.pages, asked)?, None),
-                    (None, _) => (rows, None),
+                    (Some(FieldRows::File(index)), asked) => (index.most(self.pages, asked)?, None),
+                    (Some(FieldRows::Memory(_)) | None, _) => (rows, None),
                 }
             }
             Condition::Filter(filter) => (self.most_of(filter)?, None),

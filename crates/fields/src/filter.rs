@@ -13,7 +13,12 @@ use crate::asked::Asked;
 use crate::geo::{GeoBox, GeoPolygon, GeoRadius};
 use crate::path::Path;
 use crate::schema::Schema;
-use ramekin_base::PointId;
+use crate::text::{Having, Words};
+use crate::tokens::Tokenizer;
+use ramekin_base::{PointId, Result, cancel};
+use ramekin_memory::{Account, Reservation};
+use std::borrow::Cow;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Which points are meant. Empty: all.
@@ -52,7 +57,7 @@ pub enum Condition {
         filter: Filter,
     },
     Filter(Filter),
-    /// A field as its index answers: [`Filter::with_indexes`].
+    /// A field as its index answers: [`Filter::prepare`].
     Indexed(Box<IndexedCondition>),
 }
 
@@ -84,6 +89,8 @@ pub enum Test {
     Count(Span<usize>),
     IsEmpty(bool),
     IsNull(bool),
+    /// Words of a text, taken apart: [`Filter::prepare`].
+    Words(Words),
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -153,6 +160,23 @@ impl<T: PartialOrd + Copy> Span<T> {
     }
 }
 
+/// The kind of the index of a field, if it has one.
+pub type SchemaOf<'a> = dyn Fn(&Path) -> Option<Arc<Schema>> + 'a;
+
+/// A filter that points can be asked for, with what it takes: [`Filter::prepare`].
+pub struct Prepared<'a> {
+    filter: Cow<'a, Filter>,
+    _memory: Option<Reservation>,
+}
+
+impl Deref for Prepared<'_> {
+    type Target = Filter;
+
+    fn deref(&self) -> &Filter {
+        &self.filter
+    }
+}
+
 impl Filter {
     /// No condition at all.
     pub fn is_empty(&self) -> bool {
@@ -189,25 +213,42 @@ impl Filter {
         });
     }
 
-    /// The same filter, with each condition that an index answers asked as it answers. What an index holds may differ from
-    /// what a payload says (a keyword index knows strings only), so which points pass depends on the indexes that there are.
-    #[must_use]
-    pub fn with_indexes(&self, schema: &dyn Fn(&Path) -> Option<Arc<Schema>>) -> Self {
-        let all = |conditions: &[Condition]| conditions.iter().map(|one| one.with_indexes(schema)).collect();
-        Self {
-            must: all(&self.must),
-            should: all(&self.should),
-            must_not: all(&self.must_not),
-            min_should: self
-                .min_should
-                .as_ref()
-                .map(|MinShould { conditions, least }| MinShould { conditions: all(conditions), least: *least }),
+    /// The same filter, ready to be asked of many points: words are taken apart, and each condition that an index answers is
+    /// asked as it answers. What an index holds may differ from what a payload says (a keyword index knows strings only), so
+    /// which points pass depends on the indexes that there are. What it takes is reserved of `account`.
+    pub fn prepare(&self, schema: Option<&SchemaOf<'_>>, account: &Account) -> Result<Prepared<'_>> {
+        if schema.is_none() && !self.asks_words() {
+            return Ok(Prepared { filter: Cow::Borrowed(self), _memory: None });
         }
+        let mut memory = account.try_reserve(0)?;
+        let filter = self.prepared(schema.unwrap_or(&|_| None), &mut memory)?;
+        Ok(Prepared { filter: Cow::Owned(filter), _memory: Some(memory) })
     }
 
-    /// Bytes that it may take once it is asked as indexes answer, about.
-    pub fn indexed_bytes(&self) -> u64 {
-        self.conditions().map(Condition::indexed_bytes).sum()
+    fn asks_words(&self) -> bool {
+        self.conditions().any(|condition| match condition {
+            Condition::Field(FieldCondition { tests, .. }) => tests.iter().any(|test| test.words().is_some()),
+            Condition::Nested { filter, .. } | Condition::Filter(filter) => filter.asks_words(),
+            _ => false,
+        })
+    }
+
+    fn prepared(&self, schema: &SchemaOf<'_>, memory: &mut Reservation) -> Result<Self> {
+        let mut all = |conditions: &[Condition]| -> Result<Vec<Condition>> {
+            memory.grow(size_of_val(conditions) as u64)?;
+            let mut prepared = Vec::with_capacity(conditions.len());
+            for condition in conditions {
+                cancel::check()?;
+                prepared.push(condition.prepared(schema, memory)?);
+            }
+            Ok(prepared)
+        };
+        let (must, should, must_not) = (all(&self.must)?, all(&self.should)?, all(&self.must_not)?);
+        let min_should = match &self.min_should {
+            Some(MinShould { conditions, least }) => Some(MinShould { conditions: all(conditions)?, least: *least }),
+            None => None,
+        };
+        Ok(Self { must, should, must_not, min_should })
     }
 
     fn conditions(&self) -> impl Iterator<Item = &Condition> {
@@ -217,48 +258,85 @@ impl Filter {
 }
 
 impl Condition {
-    fn indexed_bytes(&self) -> u64 {
-        match self {
-            Self::Filter(filter) | Self::Nested { filter, .. } => 256 + filter.indexed_bytes(),
-            Self::Field(FieldCondition { tests, .. }) => 512 + tests.iter().map(Test::indexed_bytes).sum::<u64>(),
-            Self::HasId(ids) => 64 + size_of_val(&**ids) as u64,
-            _ => 512,
-        }
+    fn prepared(&self, schema: &SchemaOf<'_>, memory: &mut Reservation) -> Result<Self> {
+        Ok(match self {
+            Self::Filter(filter) => Self::Filter(filter.prepared(schema, memory)?),
+            Self::Nested { path, filter } => {
+                memory.grow(path.held_bytes())?;
+                // Inside no index is looked at.
+                Self::Nested { path: path.clone(), filter: filter.prepared(&|_| None, memory)? }
+            }
+            Self::Field(FieldCondition { path, tests }) => {
+                memory.grow(path.held_bytes())?;
+                let path = path.clone();
+                // Of several tests of one field the first that the index knows counts alone.
+                for (schema, test) in
+                    schema(&path).iter().flat_map(|schema| tests.iter().map(move |test| (schema, test)))
+                {
+                    if let Some(asked) = schema.ask(test, memory)? {
+                        memory.grow(size_of::<IndexedCondition>() as u64)?;
+                        return Ok(Self::Indexed(Box::new(IndexedCondition { path, schema: schema.clone(), asked })));
+                    }
+                }
+                memory.grow(size_of_val(&**tests) as u64)?;
+                let mut prepared = Vec::with_capacity(tests.len());
+                for test in tests {
+                    prepared.push(test.prepared(memory)?);
+                }
+                Self::Field(FieldCondition { path, tests: prepared })
+            }
+            other => {
+                memory.grow(other.held_bytes())?;
+                other.clone()
+            }
+        })
     }
 
-    fn with_indexes(&self, schema: &dyn Fn(&Path) -> Option<Arc<Schema>>) -> Self {
+    /// Bytes that a copy of one without tests holds beside itself.
+    fn held_bytes(&self) -> u64 {
         match self {
-            Self::Filter(filter) => Self::Filter(filter.with_indexes(schema)),
-            Self::Field(FieldCondition { path, tests }) => {
-                // Of several tests of one field the first that the index knows counts alone.
-                let asked =
-                    |schema: Arc<Schema>| tests.iter().find_map(|test| schema.ask(test)).map(|asked| (schema, asked));
-                match schema(path).and_then(asked) {
-                    Some((schema, asked)) => {
-                        Self::Indexed(Box::new(IndexedCondition { path: path.clone(), schema, asked }))
-                    }
-                    None => self.clone(),
-                }
-            }
-            other => other.clone(),
+            Self::IsEmpty(path) | Self::IsNull(path) => path.held_bytes(),
+            Self::HasId(ids) => size_of_val(&**ids) as u64,
+            Self::HasVector(name) => name.len() as u64 + ALLOCATED,
+            _ => 0,
         }
     }
 }
 
-/// A scalar as ranges of keys: in a sorted set, and twice in a range.
-const SCALAR_BYTES: u64 = 192;
+/// What an allocation takes beside its bytes, about.
+const ALLOCATED: u64 = 16;
 
 impl Test {
-    fn indexed_bytes(&self) -> u64 {
+    /// What words it asks for, and how.
+    fn words(&self) -> Option<(&str, Having)> {
+        match self {
+            Self::Match(Match::Text(text)) => Some((text, Having::All)),
+            Self::Match(Match::TextAny(text)) => Some((text, Having::Any)),
+            Self::Match(Match::Phrase(text)) => Some((text, Having::Phrase)),
+            _ => None,
+        }
+    }
+
+    fn prepared(&self, memory: &mut Reservation) -> Result<Self> {
+        if let Some((text, having)) = self.words() {
+            return Ok(Self::Words(Words::new(&Tokenizer::default(), text, having, memory)?));
+        }
+        memory.grow(self.held_bytes())?;
+        Ok(self.clone())
+    }
+
+    /// Bytes that a copy holds beside itself.
+    fn held_bytes(&self) -> u64 {
         match self {
             Self::Match(Match::Any(scalars) | Match::Except(scalars)) => match scalars {
-                Scalars::Words(words) => words.iter().map(|word| word.len() as u64 * 4 + SCALAR_BYTES).sum(),
-                Scalars::Integers(integers) => integers.len() as u64 * SCALAR_BYTES,
+                Scalars::Words(words) => {
+                    words.iter().map(|word| (size_of_val(word) + word.len()) as u64 + ALLOCATED).sum()
+                }
+                Scalars::Integers(integers) => size_of_val(&**integers) as u64,
             },
-            // Words of a text: of two letters and more each, in a sorted set.
-            Self::Match(Match::Text(text) | Match::TextAny(text) | Match::Phrase(text)) => text.len() as u64 * 64,
-            Self::Match(Match::Prefix(text)) => text.len() as u64 * 4,
+            Self::Match(Match::Value(Scalar::Word(text)) | Match::Prefix(text)) => text.len() as u64 + ALLOCATED,
             Self::Polygon(area) => area.bytes(),
+            Self::Words(words) => words.held_bytes(),
             _ => 0,
         }
     }

@@ -51,6 +51,9 @@ pub struct Meta {
     pub column: bool,
     /// Rows that have a value.
     pub held: u32,
+    /// Of texts, which version of the tokenizer made the words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<String>,
 }
 
 /// Bytes of the tables of an index over so many points, about: keys, rows, column. Each point has one value, all are

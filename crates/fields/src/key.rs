@@ -13,6 +13,7 @@ use crate::geo::GeoPoint;
 use crate::schema::Schema;
 use serde_json::{Map, Value};
 use siphasher::sip128::{Hasher128, SipHasher24};
+use std::borrow::Cow;
 use std::hash::Hasher;
 
 /// Bytes of a key at most.
@@ -21,7 +22,7 @@ pub const KEY_MAX: usize = 256;
 pub(crate) const KEPT: usize = KEY_MAX - 16;
 
 /// The key of a string.
-pub(crate) fn of_word(word: &str) -> Box<[u8]> {
+pub(crate) fn of_word(word: &str) -> Cow<'_, [u8]> {
     if word.len() <= KEPT {
         return word.as_bytes().into();
     }

@@ -19,6 +19,7 @@ mod filter;
 mod geo;
 mod index;
 pub mod key;
+mod memtable;
 mod order;
 pub mod parts;
 mod path;
@@ -31,10 +32,14 @@ pub use asked::{Asked, KeyRange};
 pub use bitmap::{Bitmap, Bitmaps};
 pub use check::{Point, Subject};
 pub use datetime::micros;
-pub use evaluate::{Evaluation, Segment};
-pub use filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, MinShould, Scalar, Scalars, Span, Test};
+pub use evaluate::{Evaluation, FieldRows, Segment};
+pub use filter::{
+    Condition, FieldCondition, Filter, IndexedCondition, Match, MinShould, Prepared, Scalar, Scalars, SchemaOf, Span,
+    Test,
+};
 pub use geo::{GeoBox, GeoPoint, GeoPolygon, GeoRadius};
 pub use index::{EachPayload, Index, Meta, Payloads, Work, build, expected_bytes};
+pub use memtable::{FieldMemtable, FieldValues};
 pub use order::{Order, OrderValue, Start};
 pub use path::Path;
 pub use schema::Schema;

@@ -46,7 +46,7 @@ impl Order {
             Some(Start::Integer(start)) => Test::Times(self.span(start)),
             None => Test::Times(Span::default()),
         };
-        schema.ask(&test).filter(|_| is_ordered)
+        schema.ask_range(&test).filter(|_| is_ordered)
     }
 
     fn span<T>(&self, start: T) -> Span<T> {
@@ -82,7 +82,7 @@ mod tests {
                 _ => key::of_integer(value).into(),
             };
             assert!(order.asked(&Schema::Keyword).is_none());
-            order.asked(&schema).unwrap().passes(&[key])
+            order.asked(&schema).unwrap().holds(&key)
         };
         for kind in ["integer", "float", "datetime"] {
             for (start, descending, expected) in [

@@ -12,7 +12,7 @@
 //! an array of objects.
 
 use ramekin_base::limits::NESTING_MAX;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, excerpt};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -38,6 +38,7 @@ impl Path {
     /// Reads a path as clients write it.
     pub fn parse(text: &str) -> Result<Self> {
         let flaw = || {
+            let text = excerpt(text, 200);
             Error::malformed(format!(
                 "Invalid json path: '{text}'; keys are letters, digits, _ and -, or in quotes, as in a.b[].\"c d\"[0]"
             ))
@@ -78,6 +79,12 @@ impl Path {
     /// Its first key, and what comes after it.
     pub(crate) fn parts(&self) -> (&str, &[Step]) {
         (&self.first, &self.steps)
+    }
+
+    /// Bytes that a copy holds beside itself.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        let of = |step: &Step| if let Step::Key(key) = step { key.len() } else { 0 };
+        (self.first.len() + size_of_val(&*self.steps) + self.steps.iter().map(of).sum::<usize>()) as u64
     }
 
     /// Shows each value that the path leads to, until one is enough; true if one was.

@@ -43,6 +43,16 @@ impl Schema {
         }
     }
 
+    /// Of a text, which version of the tokenizer makes its words now.
+    pub fn tokens(&self) -> Option<String> {
+        if let Self::Text(tokenizer) = self { Some(tokenizer.version()) } else { None }
+    }
+
+    /// Whether an index that was built with this version of the tokenizer has the words that texts have now.
+    pub fn has_tokens_of(&self, version: Option<&str>) -> bool {
+        if let Self::Text(tokenizer) = self { tokenizer.is_of(version) } else { true }
+    }
+
     /// The kind of this name, with nothing else said.
     pub fn named(name: &str) -> Option<Self> {
         let plain = [Self::Keyword, Self::Float, Self::Bool, Self::Datetime, Self::Uuid, Self::Geo];

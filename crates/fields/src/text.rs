@@ -1,39 +1,255 @@
-//! Words of a text: runs of letters and digits, in lower case.
+//! The words that a text condition asks for, taken apart once for all the texts that are asked.
+//!
+//! ```text
+//!   asked text ─► words as keys ─► one piece of bytes, and where each different word stands in it, ascending
+//!   stored text ─► word by word ─► looked up by halves ─► one of them, all of them, or all in a row
+//! ```
+//!
+//! A stored text costs its words, times the logarithm of those that are asked for; none of its words is kept.
 
-/// The words of a text, in their order.
-fn words(text: &str) -> impl Iterator<Item = String> + '_ {
-    text.split(|symbol: char| !symbol.is_alphanumeric()).filter(|word| !word.is_empty()).map(str::to_lowercase)
+use crate::key;
+use crate::tokens::Tokenizer;
+use ramekin_base::{Result, cancel};
+use ramekin_memory::Reservation;
+
+/// Words between two looks whether the answer is still wanted.
+const CHECK_WORDS: u32 = 1024;
+/// Bytes that a word may take, while it is made ready to be compared, for each byte as it was written.
+const READY_BYTES: u64 = 4;
+
+/// What of some words a text must have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Having {
+    All,
+    Any,
+    /// All, one after the other.
+    Phrase,
 }
 
-/// Whether all words of `asked` stand in `text`; a text without words asks for what no text has.
-pub(crate) fn has_all(text: &str, asked: &str) -> bool {
-    let stored: Vec<String> = words(text).collect();
-    let mut asked = words(asked).peekable();
-    asked.peek().is_some() && asked.all(|word| stored.contains(&word))
+/// Words that are asked for. No words: no text has them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Words {
+    having: Having,
+    /// Their keys, one behind the other as they were asked.
+    bytes: Vec<u8>,
+    /// Where each different one begins and ends; ascending by its bytes.
+    spans: Vec<(u32, u32)>,
+    /// Of a phrase, word by word: which of `spans` it is, and with how many words that end here the phrase begins again.
+    phrase: Vec<(u32, u32)>,
 }
 
-/// Whether one word of `asked` stands in `text`.
-pub(crate) fn has_any(text: &str, asked: &str) -> bool {
-    let asked: Vec<String> = words(asked).collect();
-    words(text).any(|word| asked.contains(&word))
+impl Words {
+    /// Takes a text apart; `memory` grows by what is kept, and for a while by what that takes.
+    pub(crate) fn new(tokenizer: &Tokenizer, text: &str, having: Having, memory: &mut Reservation) -> Result<Self> {
+        let longest = text.split(|letter: char| !tokenizer.is_of_word(letter)).map(str::len).max().unwrap_or(0);
+        let ready = longest as u64 * READY_BYTES;
+        memory.grow(ready)?;
+        let (mut count, mut len) = (0, 0);
+        tokenizer.asked(text, &mut |word| (count, len) = (count + 1, len + word.len().min(key::KEY_MAX)));
+        memory.grow(Self::bytes_of(count, len, having))?;
+        let (mut bytes, mut spans) = (Vec::with_capacity(len), Vec::with_capacity(count));
+        tokenizer.asked(text, &mut |word| {
+            let from = bytes.len() as u32;
+            bytes.extend_from_slice(&key::of_word(word));
+            spans.push((from, bytes.len() as u32));
+        });
+        memory.shrink(ready);
+        let in_order = if having == Having::Phrase { spans.clone() } else { Vec::new() };
+        cancel::check()?;
+        spans.sort_unstable_by(|one, other| of(&bytes, *one).cmp(of(&bytes, *other)));
+        spans.dedup_by(|one, other| of(&bytes, *one) == of(&bytes, *other));
+        let mut words = Self { having, bytes, spans, phrase: in_order };
+        words.link()?;
+        Ok(words)
+    }
+
+    /// Bytes of so many words of so many bytes together.
+    fn bytes_of(count: usize, len: usize, having: Having) -> u64 {
+        let lists = if having == Having::Phrase { 2 } else { 1 };
+        // And a bit for each word that a text was seen to have.
+        (len + count * lists * size_of::<(u32, u32)>() + count.div_ceil(8) + size_of::<Self>()) as u64
+    }
+
+    /// Bytes of a copy of it.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        Self::bytes_of(self.spans.len().max(self.phrase.len()), self.bytes.len(), self.having)
+    }
+
+    /// Turns the places of a phrase's words into what a text is compared with (Knuth, Morris, Pratt).
+    fn link(&mut self) -> Result<()> {
+        let mut matched = 0;
+        for at in 0..self.phrase.len() {
+            if at % CHECK_WORDS as usize == 0 {
+                cancel::check()?;
+            }
+            let word = of(&self.bytes, self.phrase[at]);
+            let own = self.spans.partition_point(|span| of(&self.bytes, *span) < word) as u32;
+            self.phrase[at] = (own, 0);
+            if at > 0 {
+                matched = self.step(matched, own);
+                self.phrase[at].1 = matched;
+            }
+        }
+        Ok(())
+    }
+
+    /// How many words of the phrase stand at a text's end, once one more comes after so many.
+    fn step(&self, mut matched: u32, word: u32) -> u32 {
+        while matched > 0 && self.phrase[matched as usize].0 != word {
+            matched = self.phrase[matched as usize - 1].1;
+        }
+        matched + u32::from(self.phrase[matched as usize].0 == word)
+    }
+
+    fn place(&self, key: &[u8]) -> Option<usize> {
+        self.spans.binary_search_by(|span| of(&self.bytes, *span).cmp(key)).ok()
+    }
+
+    pub(crate) fn having(&self) -> Having {
+        self.having
+    }
+
+    /// Whether words must follow each other.
+    pub(crate) fn is_in_a_row(&self) -> bool {
+        self.phrase.len() > 1
+    }
+
+    /// Different words.
+    pub(crate) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// The keys of the different words, ascending.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &[u8]> {
+        self.spans.iter().map(|span| of(&self.bytes, *span))
+    }
+
+    /// Whether a text has them.
+    pub(crate) fn are_in(&self, tokenizer: &Tokenizer, text: &str) -> bool {
+        let mut seen = Seen::new(self);
+        tokenizer.stored(text, &mut |word| seen.show(&key::of_word(word)));
+        seen.is_enough()
+    }
 }
 
-/// Whether the words of `asked` stand in `text` one after the other.
-pub(crate) fn has_phrase(text: &str, asked: &str) -> bool {
-    let (stored, asked): (Vec<String>, Vec<String>) = (words(text).collect(), words(asked).collect());
-    !asked.is_empty() && stored.windows(asked.len()).any(|run| run == asked)
+fn of(bytes: &[u8], (from, to): (u32, u32)) -> &[u8] {
+    &bytes[from as usize..to as usize]
+}
+
+/// What was seen of a text, or of several that count together.
+pub(crate) struct Seen<'w> {
+    words: &'w Words,
+    /// A bit for each word that was seen, where all must be.
+    bits: Vec<u64>,
+    /// Words that were seen of all, or those of the phrase that stand at the end.
+    matched: u32,
+    is_enough: bool,
+    /// Words until the next look whether the answer is still wanted; 0: it is not, and what is shown does not matter.
+    left: u32,
+}
+
+impl<'w> Seen<'w> {
+    pub(crate) fn new(words: &'w Words) -> Self {
+        Self { words, bits: Vec::new(), matched: 0, is_enough: false, left: CHECK_WORDS }
+    }
+
+    /// Shows the key of the next word.
+    pub(crate) fn show(&mut self, key: &[u8]) {
+        if self.is_enough || self.left == 0 || self.words.spans.is_empty() {
+            return;
+        }
+        self.left -= 1;
+        if self.left == 0 && cancel::check().is_ok() {
+            self.left = CHECK_WORDS;
+        }
+        let place = self.words.place(key);
+        match (self.words.having, place) {
+            (Having::Any, place) => self.is_enough = place.is_some(),
+            (Having::All, None) => {}
+            (Having::All, Some(place)) => self.see(place),
+            (Having::Phrase, None) => self.matched = 0,
+            (Having::Phrase, Some(place)) => {
+                self.matched = self.words.step(self.matched, place as u32);
+                self.is_enough = self.matched as usize == self.words.phrase.len();
+            }
+        }
+    }
+
+    fn see(&mut self, place: usize) {
+        self.bits.resize(self.words.len().div_ceil(64), 0);
+        let (word, bit) = (place / 64, 1 << (place % 64));
+        self.matched += u32::from(self.bits[word] & bit == 0);
+        self.bits[word] |= bit;
+        self.is_enough = self.matched as usize == self.words.len();
+    }
+
+    /// Whether what was shown has the words. Of a job that was cancelled meanwhile it says nothing.
+    pub(crate) fn is_enough(&self) -> bool {
+        self.is_enough
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use ramekin_base::Kind;
+    use ramekin_memory::Budget;
+
+    fn has(having: Having, text: &str, asked: &str) -> bool {
+        let budget = Budget::new(1 << 20);
+        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let words = Words::new(&Tokenizer::default(), asked, having, &mut memory).unwrap();
+        assert!(memory.bytes() >= words.held_bytes());
+        words.are_in(&Tokenizer::default(), text)
+    }
 
     #[test]
     fn words_are_found_whole_and_in_any_case() {
         let text = "The quick, brown FOX-trot";
-        assert!(has_all(text, "fox quick") && has_all(text, "Quick.") && !has_all(text, "qui") && !has_all(text, " "));
-        assert!(has_any(text, "zebra FOX") && !has_any(text, "zebra") && !has_any(text, ""));
-        assert!(has_phrase(text, "quick  brown") && has_phrase(text, "fox trot") && !has_phrase(text, "brown quick"));
-        assert!(!has_phrase(text, "") && !has_phrase("", "x") && !has_phrase(text, "trot trot"));
+        let has_all = |asked| has(Having::All, text, asked);
+        assert!(has_all("fox quick") && has_all("Quick.") && !has_all("qui") && !has_all(" "));
+        let has_any = |asked| has(Having::Any, text, asked);
+        assert!(has_any("zebra FOX") && !has_any("zebra") && !has_any(""));
+        let has_phrase = |asked| has(Having::Phrase, text, asked);
+        assert!(has_phrase("quick  brown") && has_phrase("fox trot") && !has_phrase("brown quick"));
+        assert!(!has_phrase("") && !has(Having::Phrase, "", "x") && !has_phrase("trot trot"));
+    }
+
+    #[test]
+    fn words_that_find_no_memory_are_refused() {
+        let budget = Budget::new(1 << 20);
+        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        for asked in ["a b ".repeat(100_000), "x".repeat(1 << 20)] {
+            let refused = Words::new(&Tokenizer::default(), &asked, Having::Any, &mut memory).unwrap_err();
+            assert!(refused.kind().is_memory(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_long_text_is_left_when_nobody_waits_for_the_answer() {
+        let budget = Budget::new(1 << 20);
+        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let words = Words::new(&Tokenizer::default(), "last", Having::Any, &mut memory).unwrap();
+        let text = format!("{}last", "a ".repeat(CHECK_WORDS as usize));
+        assert!(words.are_in(&Tokenizer::default(), &text));
+        let token = cancel::Token::new();
+        token.cancel();
+        cancel::scope(&token, || {
+            assert!(!words.are_in(&Tokenizer::default(), &text));
+            assert_eq!(cancel::check().unwrap_err().kind(), Kind::Cancelled);
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn words_are_those_of_lists(text in "[ab .]{0,24}", asked in "[abc .]{0,10}") {
+            let list = |text: &str| -> Vec<String> { text.split([' ', '.']).filter(|word| !word.is_empty()).map(str::to_owned).collect() };
+            let (own, wanted) = (list(&text), list(&asked));
+            prop_assert_eq!(has(Having::Any, &text, &asked), wanted.iter().any(|word| own.contains(word)));
+            prop_assert_eq!(has(Having::All, &text, &asked), !wanted.is_empty() && wanted.iter().all(|word| own.contains(word)));
+            let in_a_row = !wanted.is_empty() && own.windows(wanted.len()).any(|run| run == wanted);
+            prop_assert_eq!(has(Having::Phrase, &text, &asked), in_a_row);
+        }
     }
 }

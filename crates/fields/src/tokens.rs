@@ -7,7 +7,7 @@
 //! ```
 
 use crate::key;
-use crate::words::{Language, Stem, StopWords, folded, is_spaceless, pieces, plain};
+use crate::words::{Language, STEMS_VERSION, Stem, StopWords, folded, is_spaceless, pieces, plain};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -60,7 +60,25 @@ impl Default for Tokenizer {
     }
 }
 
+/// How texts are taken apart by this code; it changes when the tokens of some text do.
+const TOKENS_VERSION: u32 = 1;
+
 impl Tokenizer {
+    /// What the tokens of an index follow from, beside what it was told: with another version they may be others.
+    pub(crate) fn version(&self) -> String {
+        let (major, minor, micro) = char::UNICODE_VERSION;
+        let stems = if self.stem.is_some() { format!(", {STEMS_VERSION}") } else { String::new() };
+        format!("tokens {TOKENS_VERSION}, unicode {major}.{minor}.{micro}{stems}")
+    }
+
+    /// The version of indexes that do not say it; those that have stems are of no version that is known.
+    const UNSAID: &'static str = "tokens 1, unicode 17.0.0";
+
+    /// Whether an index of this version has the tokens that texts have now.
+    pub(crate) fn is_of(&self, version: Option<&str>) -> bool {
+        self.version() == version.unwrap_or(Self::UNSAID)
+    }
+
     /// Shows the tokens of a text that is stored.
     pub(crate) fn stored(&self, text: &str, each: &mut dyn FnMut(&str)) {
         self.words(text, &mut |word| match self.kind {
@@ -90,6 +108,14 @@ impl Tokenizer {
         });
     }
 
+    /// Whether a letter stands in words, before anything is done with them.
+    pub(crate) fn is_of_word(&self, letter: char) -> bool {
+        match self.kind {
+            Kind::Whitespace => !letter.is_whitespace(),
+            _ => letter.is_alphanumeric(),
+        }
+    }
+
     fn fits(&self, word: &str) -> bool {
         let len = word.chars().count();
         self.min_len.is_none_or(|least| len >= least) && self.max_len.is_none_or(|most| len <= most)
@@ -99,7 +125,7 @@ impl Tokenizer {
     fn words(&self, text: &str, each: &mut dyn FnMut(&str)) {
         let mut one = |word: &str| {
             let mut word = Cow::Borrowed(word);
-            if self.lowercase {
+            if self.lowercase && !word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
                 word = word.to_lowercase().into();
             }
             if self.folding {
@@ -193,5 +219,18 @@ mod tests {
         assert_eq!(stored(&stems, "run running"), ["run"]);
         let folding = Tokenizer { folding: true, ..Tokenizer::default() }.without(Vec::new(), vec!["uber".into()]);
         assert_eq!(stored(&folding, "Über façade straße Łódź Ærø 東京"), ["facade", "strasse", "lodz", "aero", "東京"]);
+    }
+
+    #[test]
+    fn an_index_of_another_version_is_not_trusted() {
+        let plain = Tokenizer::default();
+        let stems = Tokenizer { stem: Some(Stem::Greek), ..Tokenizer::default() };
+        for own in [&plain, &stems] {
+            assert!(own.is_of(Some(&own.version())) && !own.is_of(Some("tokens 0")));
+        }
+        assert!(!plain.is_of(Some(&stems.version())));
+        // What was written before versions were named: its stems are of another release.
+        assert!(!stems.is_of(None));
+        assert_eq!(plain.is_of(None), char::UNICODE_VERSION == (17, 0, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! What is done with single words: languages and their stop words, stems, letters without accents.
 
-use rust_stemmers::{Algorithm, Stemmer};
+use frostem::{Algorithm, Stemmer};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -183,6 +183,7 @@ impl StopWords {
 #[serde(rename_all = "lowercase")]
 pub enum Stem {
     Arabic,
+    Armenian,
     Danish,
     Dutch,
     English,
@@ -202,14 +203,19 @@ pub enum Stem {
     Turkish,
 }
 
+/// Which stems words have: another release of the algorithms may give other ones. An index names what its stems are of.
+pub(crate) const STEMS_VERSION: &str = "snowball 2026-10-16";
+
 /// Bytes of a word that has a stem at most.
 const STEMMED_MAX: usize = 256;
 
 /// Each of them with its name and its algorithm.
-const STEMS: [(Stem, &str, Algorithm); 18] = [
+const STEMS: [(Stem, &str, Algorithm); 19] = [
     (Stem::Arabic, "arabic", Algorithm::Arabic),
+    (Stem::Armenian, "armenian", Algorithm::Armenian),
     (Stem::Danish, "danish", Algorithm::Danish),
-    (Stem::Dutch, "dutch", Algorithm::Dutch),
+    // Qdrant's, which Snowball has under this name today.
+    (Stem::Dutch, "dutch", Algorithm::DutchPorter),
     (Stem::English, "english", Algorithm::English),
     (Stem::Finnish, "finnish", Algorithm::Finnish),
     (Stem::French, "french", Algorithm::French),
@@ -228,14 +234,26 @@ const STEMS: [(Stem, &str, Algorithm); 18] = [
 ];
 
 impl Stem {
+    pub const COUNT: usize = STEMS.len();
+    /// As clients name them.
+    pub const NAMES: [&'static str; Self::COUNT] = {
+        let mut names = [""; Self::COUNT];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = STEMS[at].1;
+            at += 1;
+        }
+        names
+    };
+
     pub fn named(name: &str) -> Option<Self> {
         STEMS.iter().find(|(_, own, _)| *own == name).map(|(stem, ..)| *stem)
     }
 
     /// The stem of a word; a very long one is its own, since stemming takes the square of its length.
-    pub(crate) fn of(self, word: &str) -> Cow<'_, str> {
+    pub fn of(self, word: &str) -> Cow<'_, str> {
         match word.len() <= STEMMED_MAX {
-            true => Stemmer::create(STEMS[self as usize].2).stem(word),
+            true => Stemmer::new(STEMS[self as usize].2).stem(word),
             false => Cow::Borrowed(word),
         }
     }
@@ -354,6 +372,7 @@ mod tests {
     #[test]
     fn stems_of_some_languages() {
         assert_eq!(Stem::English.of("running"), "run");
+        assert_eq!(Stem::Greek.of("καλημερα"), "καλημερ");
         assert_eq!(Stem::German.of("häuser"), "haus");
         assert_eq!(Stem::named("klingon"), None);
     }
@@ -374,5 +393,38 @@ mod tests {
         // Syllables of Hangul stay whole.
         assert_eq!(plain("한국"), "한국");
         assert_eq!(folded("Œuvre ﬁn ДА"), "OEuvre fin ДА");
+    }
+
+    /// Of each language the letters and endings that its stems are made by, one line each.
+    const ENDINGS: &str = include_str!("words/suffixes.txt");
+
+    #[test]
+    fn words_that_have_ended_processes_have_stems() {
+        for word in ["ισαισαν", "ισαισε", "σκωφελετε", "αβρευθετε"] {
+            assert!(!Stem::Greek.of(word).is_empty(), "{word}");
+        }
+    }
+
+    #[test]
+    fn no_word_made_of_endings_panics_any_stemmer() {
+        let mut rng = ramekin_base::Rng::new(0x57E4);
+        for line in ENDINGS.lines() {
+            let mut pieces = line.split(' ');
+            let stem = Stem::named(pieces.next().unwrap()).unwrap();
+            let endings: Vec<&str> = pieces.collect();
+            let letters: Vec<char> = endings.iter().flat_map(|ending| ending.chars()).collect();
+            let mut of = |count: usize| rng.below(count as u64) as usize;
+            for _ in 0..20_000 {
+                let mut word = String::new();
+                for _ in 0..=of(4) {
+                    match of(4) {
+                        0 => word.extend((0..of(4)).map(|_| letters[of(letters.len())])),
+                        1 => word.push(['a', '1', 'ß', '\u{301}', '東', '\u{1f600}'][of(6)]),
+                        _ => word.push_str(endings[of(endings.len())]),
+                    }
+                }
+                assert!(stem.of(&word).len() <= word.len() + 16, "{word}");
+            }
+        }
     }
 }

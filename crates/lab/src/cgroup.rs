@@ -223,7 +223,6 @@ pub fn process_peak(process: u32) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ramekin_base::{Clock, SystemClock};
 
     #[test]
     fn both_kinds_of_counters_are_read() {
@@ -247,9 +246,8 @@ mod tests {
     fn a_process_is_counted() {
         assert!(process_peak(std::process::id()).unwrap() > 100_000);
         assert!(process_peak(u32::MAX).is_none());
-        let clock = SystemClock::new();
-        while clock.now() < Duration::from_millis(50) {}
-        assert!(process_cpu_s(std::process::id()).unwrap() >= 0.03);
+        // Asking takes time of the processor, too, however little of it this process gets.
+        assert!((0..10_000_000).any(|_| process_cpu_s(std::process::id()).unwrap() >= 0.03));
         assert!(process_cpu_s(u32::MAX).is_none());
     }
 }

@@ -4,7 +4,7 @@
 //! file in the folder that is measured.
 
 use crate::files;
-use ramekin_base::{Clock, Error, Result, Rng, Size, SystemClock};
+use ramekin_base::{Clock, Error, Result, Rng, Size, SystemClock, cancel};
 use ramekin_disk::{Aligned, Disk, File, Open, ReadOp, Sync, probe};
 use ramekin_memory::Budget;
 use serde_json::{Value, json};
@@ -66,6 +66,7 @@ fn fill(disk: &dyn Disk, path: &Path, chunks: u64) -> Result<()> {
     let mut chunk = Aligned::new(&Budget::new(2 * CHUNK as u64).root(), CHUNK)?;
     let mut rng = Rng::new(1);
     for number in 0..chunks {
+        cancel::check()?;
         // Different bytes everywhere: a disk that spots repetitions would be too quick.
         chunk.chunks_exact_mut(8).for_each(|word| word.copy_from_slice(&rng.next_u64().to_le_bytes()));
         disk.write(&file, number * CHUNK as u64, &chunk)?;
@@ -93,6 +94,7 @@ fn reads_per_second(disk: &dyn Disk, file: &File, depth: usize, seconds: f64) ->
     let mut rng = Rng::new(depth as u64);
     let mut done = 0;
     while clock.now().as_secs_f64() < seconds || done == 0 {
+        cancel::check()?;
         let read = |buf| ReadOp { file, at: rng.below(pages) * PAGE as u64, buf };
         let mut ops: Vec<_> = room.chunks_mut(PAGE).map(read).collect();
         disk.read(&mut ops)?;

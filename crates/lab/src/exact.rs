@@ -4,7 +4,7 @@
 //!   base, a block of rows at a time ──► each thread: its queries x the block ──► the best k of each query
 //! ```
 
-use ramekin_base::Result;
+use ramekin_base::{Result, cancel};
 use ramekin_vecmath::{Metric, normalise, score_block};
 
 /// Bytes of one block of rows.
@@ -43,6 +43,7 @@ pub fn nearest(
     let share = best.len().div_ceil(threads).max(1);
     let step = (BLOCK_BYTES / (4 * dim)).max(1);
     for from in (0..rows).step_by(step) {
+        cancel::check()?;
         let mut block = base(from, (from + step).min(rows))?;
         unit(metric, dim, &mut block);
         std::thread::scope(|scope| {

@@ -12,7 +12,7 @@
 #![allow(clippy::disallowed_methods, reason = "no data of a store: what people hand in, what the kernel says, reports")]
 
 use ramekin_base::{Error, Result};
-use rustix::fs::{Advice, fadvise};
+use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -27,9 +27,19 @@ pub(crate) fn open(path: &Path) -> Result<File> {
     File::open(path).map_err(at(path))
 }
 
+/// A plain file that people hand in, open for reading, and its bytes. A pipe or a device may be waited for without an end: it is
+/// opened without waiting, and refused.
+pub(crate) fn open_plain(path: &Path) -> Result<(File, u64)> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| at(path)(error.into()))?;
+    let file = File::from(opened);
+    let bytes = bytes(&file, path)?;
+    Ok((file, bytes))
+}
+
 pub(crate) fn bytes(file: &File, path: &Path) -> Result<u64> {
     let about = file.metadata().map_err(at(path))?;
-    if about.is_file() { Ok(about.len()) } else { Err(Error::invalid("is not a file").at(path.display())) }
+    if about.is_file() { Ok(about.len()) } else { Err(Error::invalid("is no plain file").at(path.display())) }
 }
 
 pub(crate) fn read_text(path: &Path) -> Result<String> {
@@ -145,7 +155,6 @@ pub(crate) fn open_for_writing(path: &Path) -> Result<File> {
 
 /// Whether a file takes O_DIRECT.
 pub(crate) fn takes_direct(path: &Path) -> bool {
-    use rustix::fs::{Mode, OFlags};
     rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC, Mode::empty()).is_ok()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::machine::cores;
 use ramekin_ann::{BuildOptions, IndexMeta, Progress, Source, Work, build};
-use ramekin_base::{Result, SystemClock};
+use ramekin_base::{Result, SystemClock, cancel};
 use ramekin_memory::Account;
 use ramekin_pages::Pages;
 use ramekin_vecmath::{Datatype, Metric};
@@ -31,7 +31,7 @@ pub fn write_index(pages: &Pages, file: &Path, building: Building<'_>) -> Result
         seed: 1,
         threads: cores(),
         progress: told,
-        cancelled: &|| false,
+        cancelled: &|| cancel::check().is_err(),
     };
     let mut out = pages.create(file, account)?;
     let meta = build(source, metric, datatype, &mut out, 0, &work, &options)?;

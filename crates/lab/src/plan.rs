@@ -7,6 +7,8 @@
 //!   the disk of the folder   ─► `disk_rate.rs`                              ─┘
 //!   a request's own cost     ─► `plan/wire.rs`
 //! ```
+//!
+//! A plan that nobody waits for ends at its next batch of the sample, step of a build, or query of a trial.
 
 mod guess;
 mod report;
@@ -19,7 +21,7 @@ use crate::vectors::VectorFile;
 pub use guess::Range;
 use guess::{Pace, Shape};
 use ramekin_ann::Part;
-use ramekin_base::{Error, Kind, Result, Size};
+use ramekin_base::{Error, Kind, Result, Size, cancel};
 use ramekin_vectors::{Beside, Expected, Outlook, Searched, outlook};
 pub use report::{curve_svg, curve_text, json, text};
 use std::path::Path;
@@ -236,7 +238,7 @@ fn total(collections: &[Figures], outlook: &Outlook, budget: u64, fits: bool, le
 
 /// The least budget that these collections can be filled, indexed and searched with.
 fn least_budget(asked: &Asked<'_>, expected: &[Expected]) -> Result<u64> {
-    let fits = |budget: u64| match outlook(budget, (asked.beside)(budget), expected) {
+    let fits = |budget: u64| match cancel::check().and_then(|()| outlook(budget, (asked.beside)(budget), expected)) {
         Ok(outlook) => Ok(outlook.lacks == 0),
         Err(error) if error.kind() == Kind::NoMemory => Ok(false),
         Err(error) => Err(error),
@@ -267,6 +269,7 @@ pub fn read_sample(path: &Path, rows_max: usize, bytes_max: u64) -> Result<Sampl
     for piece in 0..pieces {
         // In an order in which any first few of them are from all over, too: a part of the sample is one.
         let piece = if pieces == SAMPLE_PIECES { piece * SPREAD % pieces } else { piece };
+        cancel::check()?;
         let from = whole * piece / pieces;
         let count = rows * (piece + 1) / pieces - rows * piece / pieces;
         vectors.extend(file.floats(from, from + count)?);
@@ -295,3 +298,46 @@ pub fn write_svg(path: &Path, svg: &str) -> Result<()> {
 /// A sample is read in so many pieces, from all over the file; a step from one to the next that meets all of them.
 const SAMPLE_PIECES: usize = 64;
 const SPREAD: usize = 39;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::disallowed_methods, reason = "a test writes its sample")]
+    use super::*;
+    use ramekin_base::cancel::{Token, scope};
+    use ramekin_vectors::{CollectionConfig, MetricName, VectorConfig};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_plan_that_nobody_waits_for_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let vectors = BTreeMap::from([(String::new(), VectorConfig::new(4, MetricName::Dot))]);
+        let config = CollectionConfig::new(vectors);
+        let expected = [Expected { name: "c".to_owned(), config, points: 100_000, payload_bytes: 0 }];
+        let path = folder.path().join("sample.fbin");
+        let body = (0..trial::LEAST as u32 * 4).flat_map(|n| (n as f32).to_le_bytes());
+        let head = [trial::LEAST as u32, 4].into_iter().flat_map(u32::to_le_bytes);
+        std::fs::write(&path, head.chain(body).collect::<Vec<_>>()).unwrap();
+        let sample = || read_sample(&path, usize::MAX, u64::MAX);
+        let rate = DiskRate { engine: "none".to_owned(), file_bytes: 0, rates: [1e4; 3] };
+        let planner = |sample| Planner::new(rate.clone(), &folder.path().join("plan"), &expected, sample);
+        let beside = |_| Beside::default();
+        let asked = Asked { budget: 64 << 20, least: 24 << 20, beside: &beside, expected: &expected };
+
+        let (taken, ready) = (sample().unwrap(), planner(None).unwrap());
+        let token = Token::new();
+        token.cancel();
+        scope(&token, || {
+            let steps = [
+                ("sample", sample().err()),
+                ("disk", disk_rate(folder.path()).err()),
+                ("trial", planner(Some(taken)).err()),
+                ("plan", ready.plan(&asked).err()),
+            ];
+            for (step, error) in steps {
+                assert_eq!(error.map(|error| error.kind()), Some(Kind::Cancelled), "{step}");
+            }
+        });
+        assert!(!folder.path().join("plan").exists(), "a trial that was given up leaves nothing");
+        assert!(ready.plan(&asked).is_ok());
+    }
+}

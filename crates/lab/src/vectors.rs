@@ -55,8 +55,7 @@ impl VectorFile {
                         (bench/hdf5_to_npy.py converts .hdf5)";
             return Err(Error::invalid(text).at(path.display()));
         }
-        let file = files::open(path)?;
-        let bytes = files::bytes(&file, path)?;
+        let (file, bytes) = files::open_plain(path)?;
         let grid = match ending {
             "npy" => npy(&file, bytes),
             "fvecs" => vecs(&file, bytes, Element::F32),
@@ -307,5 +306,21 @@ mod tests {
         let nan = try_open("a.fbin", &fbin(1, 2, &floats(&[1.0, f32::NAN]))).unwrap();
         assert!(nan.floats(0, 1).unwrap_err().message().contains("finite"));
         assert!(VectorFile::open(Path::new("/nowhere/a.npy")).is_err());
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_refused_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        // Nobody writes to the pipe: whoever opened it as a file would wait for good.
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mknodat(rustix::fs::CWD, path("pipe.npy"), rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("device.fbin")).unwrap();
+        std::os::unix::fs::symlink(path("pipe.npy"), path("link.fvecs")).unwrap();
+        std::fs::create_dir(path("folder.npy")).unwrap();
+        for name in ["pipe.npy", "device.fbin", "link.fvecs", "folder.npy"] {
+            let error = VectorFile::open(&path(name)).unwrap_err();
+            assert!(error.message().contains("is no plain file"), "{name}: {error}");
+        }
     }
 }

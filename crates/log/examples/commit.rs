@@ -18,7 +18,7 @@ fn main() {
     let disk = Arc::new(Local::new(Engine::Pread, &folder).unwrap());
     let account = Budget::new(64 << 20).root();
     let log_folder = folder.join("log");
-    let mut log = Log::open(disk.clone(), &log_folder, &account, 0..0, &mut |_, _| Ok(())).unwrap();
+    let mut log = Log::open(disk.clone(), &log_folder, &account, 0..0, false, &mut |_, _| Ok(())).unwrap();
     for records in [1, 16, 256, 1, 16, 256] {
         let mut took = Vec::new();
         let start = clock.now();
@@ -44,7 +44,7 @@ fn main() {
     let bytes = log.end();
     drop(log);
     let start = clock.now();
-    Log::open(disk, &log_folder, &account, 0..0, &mut |_, _| Ok(())).unwrap();
+    Log::open(disk, &log_folder, &account, 0..0, false, &mut |_, _| Ok(())).unwrap();
     let seconds = (clock.now() - start).as_secs_f64();
     println!("replay: {:.0} MiB/s", bytes as f64 / seconds / 1_048_576.0);
 }

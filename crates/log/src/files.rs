@@ -1,17 +1,21 @@
 //! The files of a log: their names, and how a new one comes to be.
 //!
 //! ```text
-//!   create   open new ► reserve its space ► write the header ► sync file ► sync folder      only now it is used
+//!   create   open new ► reserve all its space ► write the header ► sync file ► sync folder
+//!   link     the old file's end mark, synced with the last commit in it                     only now it is used
 //! ```
 //!
-//! A file's name is the position of its first byte, so a folder's listing is the map of the log. A file
-//! holds the records from there to the start of the next file; what its last blocks hold beyond is void.
-//! A file is created only after all before it was synced. So damage in any but the last file is never a torn write.
+//! A file's name is the position of its first byte, so a folder's listing is the map of the log. An end mark names the next
+//! file, so a file that is missing is noticed, and so is one that is shorter than it was made. A crash between any two of
+//! these steps leaves at most one file behind that none names and that holds no record: a start removes it.
+//!
+//! A file is linked only after all before it was synced. So damage in any but the last file is never a torn write.
 
 use crate::Position;
-use crate::format::{FILE_HEADER, encode_file_header};
+use crate::format::{FILE_HEADER, FileHeader, Place};
 use ramekin_base::{Error, Kind, Result};
-use ramekin_disk::{Aligned, Disk, File, Open, Sync};
+use ramekin_disk::{Aligned, Disk, File, Open, ReadOp, Sync};
+use ramekin_memory::Account;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,13 +35,55 @@ pub(crate) struct LogFile {
     pub(crate) file: File,
     /// Its length; whole blocks.
     len: AtomicU64,
+    /// What it says of itself, or why that cannot be read.
+    header: Result<FileHeader>,
 }
 
 impl LogFile {
-    pub(crate) fn open(disk: &dyn Disk, folder: &Path, start: Position, how: Open) -> Result<Arc<Self>> {
+    /// Opens a file and reads its header. A damaged one is the walk's affair; a newer format is an error.
+    pub(crate) fn open(
+        disk: &dyn Disk,
+        folder: &Path,
+        account: &Account,
+        start: Position,
+        how: Open,
+    ) -> Result<Arc<Self>> {
         let file = disk.open(&path(folder, start), how)?;
         let len = disk.len(&file)?;
-        Ok(Arc::new(Self { start, file, len: AtomicU64::new(len) }))
+        let header = match len {
+            ..FILE_HEADER => Err(Error::corrupt("the file ends inside its header")),
+            _ => {
+                let mut page = Aligned::new(account, FILE_HEADER as usize)?;
+                disk.read(&mut [ReadOp { file: &file, at: 0, buf: &mut page }])?;
+                FileHeader::decode(&page).and_then(|header| match header.start == start {
+                    true => Ok(header),
+                    false => Err(Error::corrupt(format!("the file belongs to position {}", header.start))),
+                })
+            }
+        };
+        match header {
+            Err(error) if error.kind() != Kind::Corrupt => Err(error.at(file.path().display())),
+            header => Ok(Arc::new(Self { start, file, len: AtomicU64::new(len), header })),
+        }
+    }
+
+    pub(crate) fn header(&self) -> Result<&FileHeader> {
+        self.header.as_ref().map_err(Clone::clone)
+    }
+
+    /// Its number; 0 also where its header is damaged.
+    pub(crate) fn number(&self) -> u32 {
+        self.header.as_ref().map_or(0, |header| header.number)
+    }
+
+    /// The bytes that it was made with, if it says so.
+    pub(crate) fn made_bytes(&self) -> Option<u64> {
+        self.header.as_ref().ok().map(|header| header.bytes).filter(|bytes| *bytes > 0)
+    }
+
+    /// What a header at `offset` is sealed with.
+    pub(crate) fn place(&self, offset: u64) -> Place {
+        Place { file: self.number(), position: self.start + offset }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -84,22 +130,29 @@ pub(crate) enum Failed {
     Unknown(Error),
 }
 
-/// Makes the file whose first byte has position `start`; `buffer` is free for use and holds a header at least.
+impl Failed {
+    pub(crate) fn into_error(self) -> Error {
+        match self {
+            Self::Clean(error) | Self::Unknown(error) => error,
+        }
+    }
+}
+
+/// Makes the file that `header` describes; `buffer` is free for use and holds a header at least.
 pub(crate) fn create(
     disk: &dyn Disk,
     folder: &Path,
-    start: Position,
-    bytes: u64,
+    header: FileHeader,
     buffer: &mut Aligned,
 ) -> Result<Arc<LogFile>, Failed> {
-    let path = path(folder, start);
+    let path = path(folder, header.start);
     let prepare = |buffer: &mut Aligned| {
         let file = disk.open(&path, Open::Create)?;
-        disk.set_len(&file, bytes)?;
+        disk.set_len(&file, header.bytes)?;
         let page = &mut buffer[..FILE_HEADER as usize];
-        let header = encode_file_header(start);
+        let bytes = header.encode();
         page.fill(0);
-        page[..header.len()].copy_from_slice(&header);
+        page[..bytes.len()].copy_from_slice(&bytes);
         disk.write(&file, 0, page)?;
         Ok(file)
     };
@@ -120,7 +173,7 @@ pub(crate) fn create(
         }
     };
     disk.sync(Sync::File(&file)).and_then(|()| disk.sync(Sync::Folder(folder))).map_err(Failed::Unknown)?;
-    Ok(Arc::new(LogFile { start, file, len: AtomicU64::new(bytes) }))
+    Ok(Arc::new(LogFile { start: header.start, file, len: AtomicU64::new(header.bytes), header: Ok(header) }))
 }
 
 #[cfg(test)]

@@ -11,15 +11,20 @@
 //!
 //! - [`Log`]: one writer appends records and commits them: one write, one fdatasync, however many waited.
 //! - [`LogReader`]: anyone reads committed records by position while the writer goes on.
+//! - Each file ends with the name of the next one, so that one which is missing is noticed. A start applies whole requests only.
 //! - [`repair`]: says what a damaged log would lose, and cuts it.
 //!
 //! The bytes are described in [`format`]; what a start makes of damaged ones, in `walk`. The log knows
 //! nothing of what its records mean.
 
+#![forbid(unsafe_code)]
+
 mod files;
 pub mod format;
+mod group;
 mod log;
 mod reader;
+mod recover;
 mod repair;
 mod walk;
 mod window;
@@ -28,6 +33,7 @@ pub use files::FILE_BYTES;
 pub use log::{Log, OPEN_BYTES};
 pub use reader::{LogReader, Record};
 pub use repair::{Damage, RepairReport, repair};
+pub use walk::Cut;
 
 /// A byte position in the endless log. Records have the positions that [`Log::append`] gave them.
 pub type Position = u64;

@@ -5,25 +5,29 @@
 //!   append ──► buffer ──┐
 //!   commit ─────────────┴─pad─► write ► fdatasync ► end moves      one write, one sync, for all appended
 //!
-//!   file full:   commit what is there ► create the next file (its space reserved) ► go on in it
+//!   file full:   create the next file (all its space reserved) ► commit what is there, and an end mark that
+//!                names it, by one sync ► go on in it
 //!   after open:  go on in a new file, so that no block that was ever written is written again
 //! ```
 //!
+//! A request may have several records: [`Log::make_room`] for all of them, [`Log::append_part`] each, the last one as a
+//! whole. They stand in one file and one group commit, and a start finds all of them or none.
+//!
 //! What fails, and what then:
 //!
-//! - The disk is full when a file is to be created: the append fails with `NoSpace` and changes nothing.
+//! - The disk is full when a file is to be created: `make_room` fails with `NoSpace` and changes nothing.
 //!   What was appended before can still be committed, and a later append tries again.
-//!   [`Log::make_room`] finds it out before the first record of a group is appended.
 //! - A write or a sync fails: nobody knows what the disk holds. Every later append and commit
 //!   fails with `Closed` until a restart reads the log again. Reading goes on.
 
 use crate::Position;
 use crate::files::{self, FILE_BYTES, FILE_BYTES_MIN, Failed, LogFile};
-use crate::format::{FILE_HEADER, Header, RECORD_HEADER, place};
+use crate::format::{FILE_HEADER, FileHeader, Header, RECORD_HEADER, place};
 use crate::reader::{LogReader, Shared};
-use crate::walk::{Visit, walk};
+use crate::recover::recover;
+use crate::walk::{Cut, Known, Visit, walk};
 use ramekin_base::{Error, Result, limits};
-use ramekin_disk::{ALIGN, Aligned, Disk, Open, ReadOp, Sync};
+use ramekin_disk::{ALIGN, Aligned, Disk, Open, Sync};
 use ramekin_memory::Account;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,10 +37,7 @@ use std::sync::Arc;
 const BUFFER: usize = 512 << 10;
 
 /// What an open log holds in memory; opening takes a quarter of a MiB more, and what the longest record needs.
-pub const OPEN_BYTES: u64 = BUFFER as u64;
-
-/// Bytes at a time of the file's end that a start writes again.
-const SETTLE: usize = 64 << 10;
+pub const OPEN_BYTES: u64 = BUFFER as u64 + FILE_HEADER;
 
 /// The log, open for writing by one thread.
 pub struct Log {
@@ -45,8 +46,12 @@ pub struct Log {
     shared: Arc<Shared>,
     account: Account,
     buffer: Aligned,
-    current: Option<Current>,
+    /// For the header of the next file.
+    page: Aligned,
+    current: Current,
     file_bytes: u64,
+    /// What the start dropped from the end.
+    cut: Option<Cut>,
     /// Why writes are closed.
     failed: Option<String>,
 }
@@ -60,119 +65,167 @@ struct Current {
     fill: usize,
     /// Something was appended since the last sync.
     dirty: bool,
+    /// It was there when the log was opened: only its end mark is still written.
+    ended: bool,
 }
 
 impl Log {
-    /// Opens the log in `folder`, made if it is missing, and hands every record from `durable.start` on to `replay`.
-    /// Everything before `durable.end` was durable when that was noted elsewhere.
+    /// Opens the log in `folder`, made if it is missing, and hands every record from `durable.start` on to `replay`, those of
+    /// requests only that are there as a whole. Everything before `durable.end` was durable when that was noted elsewhere;
+    /// `begun`: the log was open before, so there is a file at least.
     ///
-    /// A write torn by a crash is cut. Where acknowledged records are damaged or missing the error is
+    /// A write torn by a crash is cut: [`Log::cut`]. Where acknowledged records are damaged or missing the error is
     /// `Corrupt` and names file and offset; nothing is changed then.
     pub fn open(
         disk: Arc<dyn Disk>,
         folder: &Path,
         account: &Account,
         durable: Range<Position>,
+        begun: bool,
         replay: &mut Visit<'_>,
     ) -> Result<Self> {
         disk.make_folder(folder)?;
-        if let Some(above) = folder.parent().filter(|above| !above.as_os_str().is_empty()) {
-            disk.sync(Sync::Folder(above))?;
-        }
         let starts = files::list(&*disk, folder)?.into_iter();
         let mut files: Vec<_> =
-            starts.map(|start| LogFile::open(&*disk, folder, start, Open::Write)).collect::<Result<_>>()?;
-        let end = if files.is_empty() && durable.end == 0 {
-            0
-        } else if files.is_empty() {
+            starts.map(|start| LogFile::open(&*disk, folder, account, start, Open::Write)).collect::<Result<_>>()?;
+        if files.is_empty() && (durable.end > 0 || begun) {
             return Err(missing(folder, durable.start));
-        } else {
-            recover(&*disk, folder, account, &mut files, durable, replay)?
-        };
+        }
+        let known = Known { durable: durable.end, begun };
+        let (mut page, mut cut, mut offset) = (Aligned::new(account, FILE_HEADER as usize)?, None, FILE_HEADER);
+        if !files.is_empty() {
+            (offset, cut) = recover(&*disk, folder, account, &mut files, durable.start, &known, replay)?;
+        }
+        let ended = !files.is_empty();
+        if files.is_empty() {
+            let header = FileHeader { start: 0, number: 1, bytes: FILE_BYTES_MIN };
+            let made = files::create(&*disk, folder, header, &mut page).map_err(Failed::into_error)?;
+            (offset, cut) = (FILE_HEADER, None);
+            files.push(made);
+        }
+        let Some(file) = files.last().cloned() else { return Err(Error::bug("a log without a file")) };
         let buffer = Aligned::new(account, BUFFER)?;
-        let shared = Shared::new(disk.clone(), files, end);
-        let account = account.clone();
-        let folder = folder.to_owned();
-        Ok(Self { disk, folder, shared, account, buffer, current: None, file_bytes: FILE_BYTES, failed: None })
+        let shared = Shared::new(disk.clone(), files, file.start + offset);
+        let current = Current { file, flushed: offset, fill: 0, dirty: false, ended };
+        let (account, folder) = (account.clone(), folder.to_owned());
+        Ok(Self { disk, folder, shared, account, buffer, page, current, file_bytes: FILE_BYTES, cut, failed: None })
+    }
+
+    /// What the start dropped from the log's end: requests that are not there as a whole.
+    pub fn cut(&self) -> Option<Cut> {
+        self.cut
     }
 
     /// Hands every committed record from `from` on to `visit` once more; it may read the log itself meanwhile.
     pub fn replay(&self, from: Position, visit: &mut Visit<'_>) -> Result<()> {
         let files = self.shared.files();
-        if files.is_empty() {
-            return Ok(());
-        }
-        walk(&*self.disk, &self.account, &files, from..self.end(), from, visit)?.sound(&files)
+        let known = Known { durable: from, begun: true };
+        walk(&*self.disk, &self.account, &files, from..self.end(), &known, visit)?.sound(&files)
     }
 
     /// Files made from now on have this many bytes, or what the record that they are made for needs.
     ///
     /// On disk are at most the bytes that are still needed and two files more: the first one is removed only
-    /// as a whole, and the last one is reserved ahead. A new file costs three syncs.
+    /// as a whole, and the last one is reserved ahead. A new file costs three syncs, one of them that of the commit.
     pub fn set_file_bytes(&mut self, bytes: u64) {
         self.file_bytes = bytes.max(FILE_BYTES_MIN).next_multiple_of(ALIGN as u64);
     }
 
-    /// Appends a record; it is durable, and can be read, after the next [`Log::commit`].
+    /// Appends a record that is a request of its own; it is durable, and can be read, after the next [`Log::commit`].
     pub fn append(&mut self, record: &[u8]) -> Result<Position> {
-        if record.len() > limits::LOG_RECORD_MAX {
-            return Err(Error::too_large(format!(
-                "a log record of {} bytes; at most {} are allowed",
-                record.len(),
-                limits::LOG_RECORD_MAX
-            )));
-        }
+        check_len(record)?;
         self.make_room(1, record.len())?;
+        self.append_part(0, record, true)
+    }
+
+    /// Appends a record of a request, for all of whose records room was made; a start finds it only together with the last
+    /// one. Numbers of requests that are under way at one time differ in their lowest 32 bits.
+    pub fn append_part(&mut self, request: u64, record: &[u8], is_last: bool) -> Result<Position> {
+        self.check_open()?;
+        check_len(record)?;
+        if !self.has_room(1, record.len()) {
+            return Err(Error::bug("a record was appended for which no room was made"));
+        }
         self.place()?;
-        let durable = self.end();
-        let Some(current) = &mut self.current else { return Err(no_file()) };
-        let position = current.file.start + current.offset();
-        current.dirty = true;
-        let header = Header::record(record, durable).encode(position);
-        self.put(&header)?;
+        let offset = self.current.offset();
+        let header = Header::record(record, self.end(), request as u32, is_last);
+        self.current.dirty = true;
+        self.put(&header.encode(self.current.file.place(offset)))?;
         self.put(record)?;
         let gap = record.len().next_multiple_of(8) - record.len();
         self.put(&[0; 8][..gap])?;
-        Ok(position)
+        Ok(self.current.file.start + offset)
+    }
+
+    fn has_room(&self, records: usize, bytes: usize) -> bool {
+        !self.current.ended && self.current.offset() + room(records, bytes) <= self.current.file.len()
     }
 
     /// Makes sure that `records` records with `bytes` bytes of body together can be appended without
     /// a new file, so that a full disk shows before the first of them is.
     pub fn make_room(&mut self, records: usize, bytes: usize) -> Result<()> {
         self.check_open()?;
-        // A record needs its header, up to 7 bytes behind it and what is left of a sector before it.
-        let needed = (bytes + records * (2 * RECORD_HEADER + 8)) as u64 + ALIGN as u64;
-        if self.current.as_ref().is_some_and(|current| current.offset() + needed <= current.file.len()) {
+        if self.has_room(records, bytes) {
             return Ok(());
         }
-        self.commit()?;
-        let bytes = self.file_bytes.max((FILE_HEADER + needed).next_multiple_of(ALIGN as u64));
-        match files::create(&*self.disk, &self.folder, self.end(), bytes, &mut self.buffer) {
-            Ok(file) => {
-                self.shared.add(file.clone());
-                self.current = Some(Current { file, flushed: FILE_HEADER, fill: 0, dirty: false });
-                Ok(())
-            }
+        let align = ALIGN as u64;
+        let bytes = self.file_bytes.max((FILE_HEADER + room(records, bytes)).next_multiple_of(align));
+        let block = self.disk.block() as u64;
+        // The end mark has a block of its own behind the commit, which leaves no gap of less than a header.
+        let mark = place(self.current.offset()).next_multiple_of(block);
+        let start = self.current.file.start + mark + block;
+        if self.current.file.len() < mark + block {
+            // A file of version 1 may be full to its end.
+            self.current.file.set_len(&*self.disk, (mark + block).next_multiple_of(align))?;
+        }
+        let header = FileHeader { start, number: self.current.file.number() + 1, bytes };
+        match files::create(&*self.disk, &self.folder, header, &mut self.page) {
+            Ok(file) => self.link(file),
             Err(Failed::Clean(error)) => Err(error.at("the log cannot grow")),
             Err(Failed::Unknown(error)) => Err(self.close(&error)),
         }
     }
 
+    /// Ends the file that is written with a mark that names `next`, by the sync of what was appended, and goes on there.
+    fn link(&mut self, next: Arc<LogFile>) -> Result<()> {
+        self.pad()?;
+        let (durable, offset, block) = (self.end(), self.current.offset(), self.disk.block());
+        let mark = Header::end(block - RECORD_HEADER, durable).encode(self.current.file.place(offset));
+        self.put(&mark)?;
+        self.put(&ZEROS[..block - RECORD_HEADER])?;
+        self.current.dirty = true;
+        self.sync()?;
+        let used = self.current.flushed.next_multiple_of(ALIGN as u64);
+        let ended = std::mem::replace(
+            &mut self.current,
+            Current { file: next.clone(), flushed: FILE_HEADER, fill: 0, dirty: false, ended: false },
+        );
+        self.shared.add(next);
+        if used < ended.file.len() {
+            // What is left is worth nothing; it may stay, so an error changes nothing.
+            _ = ended.file.set_len(&*self.disk, used);
+        }
+        Ok(())
+    }
+
     /// Makes everything that was appended durable. Everything before the position that it returns is.
     pub fn commit(&mut self) -> Result<Position> {
         self.check_open()?;
-        if self.current.as_ref().is_none_or(|current| !current.dirty) {
-            return Ok(self.end());
+        if self.current.dirty {
+            self.pad()?;
+            self.sync()?;
         }
-        self.pad()?;
+        Ok(self.end())
+    }
+
+    /// Writes and syncs what is in the buffer, whole blocks; the end moves.
+    fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        let Some(current) = &mut self.current else { return Err(no_file()) };
-        let synced = self.disk.sync(Sync::File(&current.file.file));
-        current.dirty = false;
-        let end = current.file.start + current.flushed;
+        let synced = self.disk.sync(Sync::File(&self.current.file.file));
+        self.current.dirty = false;
         synced.map_err(|error| self.close(&error))?;
-        self.shared.set_end(end);
-        Ok(end)
+        self.shared.set_end(self.current.file.start + self.current.flushed);
+        Ok(())
     }
 
     /// A handle that reads committed records. It lives on when the log is gone.
@@ -196,9 +249,8 @@ impl Log {
 
     /// Bytes that the next commit makes durable, headers included.
     pub fn uncommitted_bytes(&self) -> u64 {
-        self.current
-            .as_ref()
-            .map_or(0, |current| current.file.start + current.offset() - self.end().max(current.file.start))
+        (self.current.file.start + self.current.offset())
+            .saturating_sub(self.end().max(self.current.file.start + FILE_HEADER))
     }
 
     /// Bytes of all files, reserved space included.
@@ -223,8 +275,7 @@ impl Log {
 
     /// Skips what is left of a sector if a header does not fit there.
     fn place(&mut self) -> Result<()> {
-        let Some(current) = &self.current else { return Err(no_file()) };
-        let offset = current.offset();
+        let offset = self.current.offset();
         let gap = (place(offset) - offset) as usize;
         self.put(&[0; RECORD_HEADER][..gap])
     }
@@ -232,24 +283,21 @@ impl Log {
     /// Fills the last block, so that the next commit begins on a new one.
     fn pad(&mut self) -> Result<()> {
         self.place()?;
-        let durable = self.end();
         let block = self.disk.block() as u64;
-        let Some(current) = &self.current else { return Err(no_file()) };
-        let offset = current.offset();
+        let offset = self.current.offset();
         let gap = (offset.next_multiple_of(block) - offset) as usize;
         if gap == 0 {
             return Ok(());
         }
-        let header = Header::pad(gap - RECORD_HEADER, durable).encode(current.file.start + offset);
+        let header = Header::pad(gap - RECORD_HEADER, self.end()).encode(self.current.file.place(offset));
         self.put(&header)?;
-        const ZEROS: [u8; ALIGN] = [0; ALIGN];
         self.put(&ZEROS[..gap - RECORD_HEADER])
     }
 
     /// Copies bytes behind what is in the buffer; writes it out whenever it is full.
     fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let Some(current) = &mut self.current else { return Err(no_file()) };
+            let current = &mut self.current;
             let now = bytes.len().min(BUFFER - current.fill);
             self.buffer[current.fill..current.fill + now].copy_from_slice(&bytes[..now]);
             current.fill += now;
@@ -263,7 +311,7 @@ impl Log {
 
     /// Writes the buffer, whole blocks, without a sync.
     fn flush(&mut self) -> Result<()> {
-        let Some(current) = &mut self.current else { return Err(no_file()) };
+        let current = &mut self.current;
         if current.fill == 0 {
             return Ok(());
         }
@@ -274,81 +322,34 @@ impl Log {
     }
 }
 
+fn check_len(record: &[u8]) -> Result<()> {
+    match record.len() {
+        ..=limits::LOG_RECORD_MAX => Ok(()),
+        len => {
+            let most = limits::LOG_RECORD_MAX;
+            Err(Error::too_large(format!("a log record of {len} bytes; at most {most} are allowed")))
+        }
+    }
+}
+
+const ZEROS: [u8; ALIGN] = [0; ALIGN];
+
+/// Bytes of a file that so many records with so many bytes of body take at most, with the rest of their commit and
+/// the file's end mark behind them.
+fn room(records: usize, bytes: usize) -> u64 {
+    // A record needs its header, up to 7 bytes behind it and what is left of a sector before it.
+    (bytes + records * (2 * RECORD_HEADER + 8)) as u64 + 2 * ALIGN as u64
+}
+
 impl Current {
     fn offset(&self) -> u64 {
         self.flushed + self.fill as u64
     }
 }
 
-fn no_file() -> Error {
-    Error::bug("the log has no file to write")
-}
-
 fn missing(folder: &Path, from: Position) -> Error {
     Error::corrupt(format!(
-        "{} holds no log, but the manifest names position {from} of it; restore the folder or run `ramekin check --repair`",
+        "{} holds no log, and held one that is needed from position {from} on; restore the folder or run `ramekin check --repair`",
         folder.display()
     ))
-}
-
-/// Replays, cuts a torn end, and removes what is not needed; the position where the log goes on.
-fn recover(
-    disk: &dyn Disk,
-    folder: &Path,
-    account: &Account,
-    files: &mut Vec<Arc<LogFile>>,
-    durable: Range<Position>,
-    replay: &mut Visit<'_>,
-) -> Result<Position> {
-    let from = durable.start;
-    for file in files.iter() {
-        // Cut by others inside a block, it could not be read to its end.
-        let whole = file.len().next_multiple_of(ALIGN as u64);
-        if whole != file.len() {
-            file.set_len(disk, whole)?;
-        }
-    }
-    let end = walk(disk, account, files, from..Position::MAX, durable.end, replay)?;
-    end.sound(files)?;
-    let position = files[end.file].start + end.offset;
-    if end.offset < FILE_HEADER {
-        // A crash came while the file was made, so the one before it ends the log.
-        let path = files[end.file].file.path().to_owned();
-        files.truncate(end.file);
-        disk.rename(&path, None)?;
-    } else {
-        settle(disk, account, &files[end.file], end.offset, end.durable)?;
-    }
-    disk.sync(Sync::Folder(folder))?;
-    // Trimmed before, but a crash brought their names back.
-    let needed = files.partition_point(|file| file.start <= from).saturating_sub(1);
-    for file in files.drain(..needed) {
-        disk.rename(file.file.path(), None)?;
-    }
-    Ok(position)
-}
-
-/// Makes the last file durable as it was read, and cuts it behind its last record, at `end`.
-///
-/// What was written after `durable` may have failed to reach the disk, with the process ended by that, and
-/// the kernel would neither say so again nor write it again by itself. So it is written once more, byte for byte.
-fn settle(disk: &dyn Disk, account: &Account, file: &LogFile, end: u64, durable: Position) -> Result<()> {
-    let align = ALIGN as u64;
-    let used = end.next_multiple_of(align);
-    if used < file.len() {
-        file.set_len(disk, used)?;
-    }
-    // No record is written before the file's header is durable.
-    let doubted = durable.saturating_sub(file.start);
-    let mut at = if doubted <= FILE_HEADER { 0 } else { doubted / align * align };
-    let mut buffer = Aligned::new(account, SETTLE)?;
-    while at < used {
-        let piece = &mut buffer[..(used - at).min(SETTLE as u64) as usize];
-        disk.read(&mut [ReadOp { file: &file.file, at, buf: piece }])?;
-        let valid = (end - at).min(piece.len() as u64) as usize;
-        piece[valid..].fill(0);
-        disk.write(&file.file, at, piece)?;
-        at += piece.len() as u64;
-    }
-    disk.sync(Sync::File(&file.file))
 }

@@ -11,7 +11,7 @@
 
 use crate::Position;
 use crate::files::LogFile;
-use crate::format::{Header, Kind, RECORD_HEADER};
+use crate::format::{Header, RECORD_HEADER};
 use parking_lot::RwLock;
 use ramekin_base::{Error, Result, limits};
 use ramekin_disk::{ALIGN, Aligned, Disk, ReadOp};
@@ -101,14 +101,16 @@ struct Want {
     offset: u64,
     /// Bytes of header and body.
     bytes: u64,
+    /// Of the file, so many bytes stay: what is beyond its committed records is cut off when the next file begins.
+    stays: u64,
     answer: usize,
 }
 
 impl Want {
-    /// The blocks to read, which end with the file.
+    /// The blocks to read, which end with what stays of the file: a length that is a guess may be too large.
     fn blocks(&self) -> Range<u64> {
         let align = ALIGN as u64;
-        self.offset / align * align..(self.offset + self.bytes).next_multiple_of(align).min(self.file.len())
+        self.offset / align * align..(self.offset + self.bytes).next_multiple_of(align).min(self.stays)
     }
 }
 
@@ -143,7 +145,9 @@ impl LogReader {
             if offset % 8 != 0 || offset + RECORD_HEADER as u64 > file.len() {
                 return Err(Error::bug(format!("no log record can stand at position {position}")));
             }
-            wants.push(Want { file, offset, bytes, answer });
+            let committed = (self.shared.end() - file.start).next_multiple_of(ALIGN as u64);
+            let stays = committed.min(file.len());
+            wants.push(Want { file, offset, bytes, stays, answer });
         }
         let mut records: Vec<Option<Record>> = vec![None; wanted.len()];
         while !wants.is_empty() {
@@ -177,8 +181,8 @@ impl LogReader {
                         records[want.answer] = Some(Record { buffer: buffer.clone(), body });
                     }
                     Found::Longer(bytes) => {
-                        let Want { ref file, offset, answer, .. } = *want;
-                        longer.push(Want { file: file.clone(), offset, bytes, answer });
+                        let Want { ref file, offset, stays, answer, .. } = *want;
+                        longer.push(Want { file: file.clone(), offset, bytes, stays, answer });
                     }
                 }
             }
@@ -216,14 +220,13 @@ enum Found {
 
 /// Checks the record at the start of `bytes`.
 fn record(want: &Want, bytes: &[u8]) -> Result<Found> {
-    let position = want.file.start + want.offset;
-    let header = Header::decode(bytes, position).filter(|header| header.kind == Kind::Record);
+    let header = Header::decode(bytes, want.file.place(want.offset)).filter(Header::has_body);
     let header = header.ok_or_else(|| want.file.corrupt(want.offset, "no record stands here"))?;
     let whole = RECORD_HEADER + header.len;
     match bytes.get(RECORD_HEADER..whole) {
         Some(body) if header.holds(body) => Ok(Found::Whole(header.len)),
         Some(_) => Err(want.file.corrupt(want.offset, "a record fails its checksum")),
-        None if want.offset + whole as u64 > want.file.len() => {
+        None if want.offset + whole as u64 > want.stays => {
             Err(want.file.corrupt(want.offset, "the file ends inside a record"))
         }
         None => Ok(Found::Longer(whole as u64)),

@@ -7,11 +7,12 @@
 //!
 //! Cutting is the last resort: a copy of the folder from before the damage keeps more.
 
-use crate::files::{self, Failed, LogFile};
-use crate::format::{FILE_HEADER, Kind};
-use crate::walk::{End, scan, walk};
+use crate::Position;
+use crate::files::{self, FILE_BYTES_MIN, Failed, LogFile};
+use crate::format::{FILE_HEADER, FileHeader};
+use crate::recover::{settle, zero};
+use crate::walk::{Cut, End, Known, scan, walk};
 use crate::window::Window;
-use crate::{Position, files::FILE_BYTES_MIN};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::{ALIGN, Aligned, Disk, Open, ReadOp, Sync};
 use ramekin_memory::Account;
@@ -27,10 +28,10 @@ pub struct RepairReport {
     pub records: u64,
     /// The log ends, or would be cut, before this position.
     pub end: Position,
-    /// A write was under way when the process ended; a start cuts it, and nothing acknowledged is lost.
-    pub torn: bool,
+    /// What a write left that was under way when the process ended; a start drops it, and nothing acknowledged is lost.
+    pub cut: Option<Cut>,
     pub damage: Option<Damage>,
-    /// The log was cut.
+    /// The log was cut, at its damage or where a write was under way.
     pub repaired: bool,
 }
 
@@ -50,8 +51,9 @@ pub struct Damage {
 impl fmt::Display for RepairReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Some(damage) = &self.damage else {
-            let torn = if self.torn { ", then a torn write, which the next start cuts" } else { "" };
-            return write!(f, "log: {} records, whole up to position {}{torn}", self.records, self.end);
+            write!(f, "log: {} records, whole up to position {}", self.records, self.end)?;
+            let who = if self.repaired { "was dropped" } else { "the next start drops it" };
+            return self.cut.map_or(Ok(()), |cut| write!(f, ", then a write that was under way ({cut}); {who}"));
         };
         let (is, are) = if self.repaired { ("was", "were") } else { ("would be", "would be") };
         write!(f, "log: {} damaged at offset {}: {}. ", damage.file.display(), damage.offset, damage.why)?;
@@ -68,31 +70,36 @@ impl fmt::Display for RepairReport {
     }
 }
 
-/// Reads the log from `durable.start` on, which was durable up to `durable.end`; `dry_run` only says what it finds.
-/// Nobody else may have the log open. After a cut the log ends at the report's `end`.
+/// Reads the log from `durable.start` on, which was durable up to `durable.end`; `begun` as for [`crate::Log::open`].
+/// `dry_run` only says what it finds. Nobody else may have the log open. After a cut the log ends at the report's `end`.
 pub fn repair(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
     durable: Range<Position>,
+    begun: bool,
     dry_run: bool,
 ) -> Result<RepairReport> {
     let from = durable.start;
     let starts = files::list(disk, folder)?;
-    if starts.is_empty() && durable.end == 0 {
-        return Ok(RepairReport { records: 0, end: 0, torn: false, damage: None, repaired: false });
+    if starts.is_empty() && durable.end == 0 && !begun {
+        return Ok(RepairReport { records: 0, end: 0, cut: None, damage: None, repaired: false });
     }
     let how = if dry_run { Open::Read } else { Open::Write };
     let files: Vec<_> =
-        starts.into_iter().map(|start| LogFile::open(disk, folder, start, how)).collect::<Result<_>>()?;
+        starts.into_iter().map(|start| LogFile::open(disk, folder, account, start, how)).collect::<Result<_>>()?;
     if files.is_empty() {
         return restart(disk, folder, account, from, dry_run);
     }
-    let end = walk(disk, account, &files, from..Position::MAX, durable.end, &mut |_, _| Ok(()))?;
+    let known = Known { durable: durable.end, begun };
+    let end = walk(disk, account, &files, from..Position::MAX, &known, &mut |_, _| Ok(()))?;
     let keep = Keep::of(&files, &end, from);
     let mut report = examine(disk, account, &files, &end, keep.files)?;
     if !dry_run && report.damage.is_some() {
         cut(disk, folder, account, &files, from, &keep)?;
+        report.repaired = true;
+    } else if !dry_run && end.cut.is_some() {
+        settle(disk, account, &files[end.file], end.offset, end.durable, true)?;
         report.repaired = true;
     }
     Ok(report)
@@ -113,9 +120,9 @@ impl Keep {
             _ if end.offset >= FILE_HEADER && bad.start + end.offset >= from => {
                 Self { files: end.file + 1, end: Some(end.offset) }
             }
-            // Without its header a file goes whole; the one before it was read to its end.
+            // Without its header a file goes whole; the one before it was read to its end, or to the mark that names this one.
             Some(before) if end.offset < FILE_HEADER && bad.start > from => {
-                Self { files: end.file, end: Some(bad.start - before.start) }
+                Self { files: end.file, end: Some(end.linked_at.unwrap_or(bad.start - before.start)) }
             }
             _ => Self { files: end.file, end: None },
         }
@@ -124,26 +131,27 @@ impl Keep {
 
 /// There is no file at all.
 fn restart(disk: &dyn Disk, folder: &Path, account: &Account, from: Position, dry_run: bool) -> Result<RepairReport> {
-    let why = format!("the log is missing, but the manifest names position {from} of it");
+    let why = format!("the log is missing, and is needed from position {from} on");
     let damage = Damage { file: folder.to_owned(), offset: 0, why, lost_records: 0, lost_bytes: 0, lost_files: 0 };
     if !dry_run {
         cut(disk, folder, account, &[], from, &Keep { files: 0, end: None })?;
     }
-    Ok(RepairReport { records: 0, end: from, torn: false, damage: Some(damage), repaired: !dry_run })
+    Ok(RepairReport { records: 0, end: from, cut: None, damage: Some(damage), repaired: !dry_run })
 }
 
 fn examine(disk: &dyn Disk, account: &Account, files: &[Arc<LogFile>], end: &End, kept: usize) -> Result<RepairReport> {
     let bad = &files[end.file];
     let position = bad.start + end.offset;
-    let mut report =
-        RepairReport { records: end.records, end: position, torn: end.torn, damage: None, repaired: false };
+    let mut report = RepairReport { records: end.records, end: position, cut: end.cut, damage: None, repaired: false };
     if let Some(why) = end.damage.clone() {
         let (mut lost_records, mut lost_bytes) = (0, 0);
         let mut window = Window::new(disk, account)?;
         for (index, file) in files.iter().enumerate().skip(end.file) {
             let offset = if index == end.file { end.offset } else { 0 };
-            scan(&mut window, file, offset, &mut |_, header| {
-                if header.kind == Kind::Record {
+            let before = index.checked_sub(1).map_or(0, |index| files[index].number());
+            let number = if file.header().is_ok() { file.number() } else { before + 1 };
+            scan(&mut window, file, number, offset, &mut |_, header| {
+                if header.has_body() {
                     lost_records += 1;
                     lost_bytes += header.len as u64;
                 }
@@ -175,23 +183,24 @@ fn cut(
         // Nothing is left to go on from: the log begins anew where the manifest says.
         _ => {
             let mut buffer = Aligned::new(account, FILE_HEADER as usize)?;
-            match files::create(disk, folder, from, FILE_BYTES_MIN, &mut buffer) {
-                Ok(_) => Ok(()),
-                Err(Failed::Clean(error) | Failed::Unknown(error)) => Err(error),
-            }
+            let number = files.iter().map(|file| file.number()).max().unwrap_or(0) + 1;
+            let header = FileHeader { start: from, number, bytes: FILE_BYTES_MIN };
+            files::create(disk, folder, header, &mut buffer).map(|_| ()).map_err(Failed::into_error)
         }
     }
 }
 
-/// Zeros from `offset` to the end of its block, and ends the file there.
+/// Zeros from `offset` on, and makes the file as long as it was made.
 fn wipe(disk: &dyn Disk, account: &Account, file: &LogFile, offset: u64) -> Result<()> {
     let align = ALIGN as u64;
     let (start, end) = (offset / align * align, offset.next_multiple_of(align));
-    if file.len() < end {
-        file.set_len(disk, end)?;
+    let len = file.made_bytes().unwrap_or(0).max(file.len().next_multiple_of(align)).max(end);
+    if file.len() < len {
+        file.set_len(disk, len)?;
     }
+    let mut block = Aligned::new(account, ALIGN)?;
+    zero(disk, file, end, &block)?;
     if start < offset {
-        let mut block = Aligned::new(account, ALIGN)?;
         let read = disk.read(&mut [ReadOp { file: &file.file, at: start, buf: &mut block }]);
         read.map_err(|error: Error| {
             error.at("the block of the damage cannot be read; copy the folder to a sound disk")
@@ -199,6 +208,5 @@ fn wipe(disk: &dyn Disk, account: &Account, file: &LogFile, offset: u64) -> Resu
         block[(offset - start) as usize..].fill(0);
         disk.write(&file.file, start, &block)?;
     }
-    file.set_len(disk, end)?;
     disk.sync(Sync::File(&file.file))
 }

@@ -28,6 +28,10 @@ impl<'a> Window<'a> {
         Ok(Self { disk, account, buffer, start: None, at: 0, filled: 0 })
     }
 
+    pub(crate) fn account(&self) -> &'a Account {
+        self.account
+    }
+
     /// The bytes of `file` that can be read: whole blocks. A file that was cut by others may end inside one.
     pub(crate) fn readable(&self, file: &LogFile) -> u64 {
         file.len() - file.len() % self.disk.block() as u64

@@ -15,7 +15,8 @@ type Records = Vec<(Position, Vec<u8>)>;
 #[derive(Default)]
 struct Client {
     acknowledged: Records,
-    in_flight: Records,
+    /// The records of each request.
+    in_flight: Vec<Records>,
     from: Position,
 }
 
@@ -26,7 +27,7 @@ fn open(disk: &Arc<SimDisk>, from: Position) -> Result<(Log, Records)> {
     disk.sync(ramekin_disk::Sync::Folder(Path::new("/")))?;
     let mut records = Records::new();
     let account = Budget::new(16 << 20).root();
-    let mut log = Log::open(disk.clone(), Path::new(FOLDER), &account, from..from, &mut |position, record| {
+    let mut log = Log::open(disk.clone(), Path::new(FOLDER), &account, from..from, false, &mut |position, record| {
         records.push((position, record.to_vec()));
         Ok(())
     })?;
@@ -40,10 +41,10 @@ impl Client {
         let (mut log, found) = open(disk, self.from)?;
         self.verify(found);
         for _ in 0..steps {
-            match rng.below(8) {
+            match rng.below(10) {
                 0..3 => {
                     let end = log.commit()?;
-                    self.acknowledged.append(&mut self.in_flight);
+                    self.acknowledged.extend(self.in_flight.drain(..).flatten());
                     assert!(self.acknowledged.last().is_none_or(|(position, _)| *position < end));
                 }
                 3 if !self.acknowledged.is_empty() => {
@@ -57,15 +58,32 @@ impl Client {
                     let (position, body) = &self.acknowledged[rng.below(self.acknowledged.len() as u64) as usize];
                     assert!(log.reader().read(*position, 100)?[..] == body[..]);
                 }
+                5 => self.request(&mut log, rng)?,
                 _ => {
                     let len = if rng.below(6) == 0 { rng.below(30_000) } else { rng.below(900) };
                     let fill = rng.next_u64() as u8 | 1;
                     let body = vec![fill; len as usize];
                     // The position is known only if the append comes back; a failed one leaves no record.
                     let position = log.append(&body)?;
-                    self.in_flight.push((position, body));
+                    self.in_flight.push(vec![(position, body)]);
                 }
             }
+        }
+        Ok(())
+    }
+
+    /// A request of several records, sometimes one that is refused before its last.
+    fn request(&mut self, log: &mut Log, rng: &mut Rng) -> Result<()> {
+        let bodies: Vec<Vec<u8>> =
+            (0..2 + rng.below(4)).map(|_| vec![rng.next_u64() as u8 | 1; rng.below(9000) as usize]).collect();
+        log.make_room(bodies.len(), bodies.iter().map(Vec::len).sum())?;
+        let (number, is_refused, last) = (rng.next_u64(), rng.below(5) == 0, bodies.len() - 1);
+        let mut records = Records::new();
+        for (at, body) in bodies.into_iter().enumerate().filter(|(at, _)| !is_refused || *at < last) {
+            records.push((log.append_part(number, &body, at == last)?, body));
+        }
+        if !is_refused {
+            self.in_flight.push(records);
         }
         Ok(())
     }
@@ -75,8 +93,15 @@ impl Client {
         let sure = self.acknowledged.len();
         assert!(found.len() >= sure, "{} of {sure} acknowledged records", found.len());
         assert!(found[..sure] == self.acknowledged[..], "acknowledged records differ");
-        let more = &found[sure..];
-        assert!(more.len() <= self.in_flight.len() && *more == self.in_flight[..more.len()], "a partial record");
+        let mut more = &found[sure..];
+        for request in &self.in_flight {
+            if more.is_empty() {
+                break;
+            }
+            assert!(more.len() >= request.len() && more[..request.len()] == request[..], "a partial request");
+            more = &more[request.len()..];
+        }
+        assert!(more.is_empty(), "records that nobody wrote");
         self.acknowledged = found;
         self.in_flight.clear();
     }
@@ -184,7 +209,7 @@ fn a_full_disk_is_survived() {
         for step in 0..60 {
             let body = vec![step as u8; rng.below(9000) as usize];
             match log.append(&body) {
-                Ok(position) => client.in_flight.push((position, body)),
+                Ok(position) => client.in_flight.push(vec![(position, body)]),
                 Err(error) => {
                     assert_eq!(error.kind(), Kind::NoSpace);
                     refused += 1;
@@ -195,7 +220,7 @@ fn a_full_disk_is_survived() {
             }
             if rng.below(3) == 0 {
                 log.commit().unwrap();
-                client.acknowledged.append(&mut client.in_flight);
+                client.acknowledged.extend(client.in_flight.drain(..).flatten());
             }
         }
         assert!(refused > 0);
@@ -241,7 +266,7 @@ fn a_flipped_bit_is_never_served() {
         let Some(file) = files.get(rng.below(files.len() as u64) as usize) else { continue };
         let path = Path::new(FOLDER).join(&file.name);
         disk.flip_bit(&path, rng.below(file.bytes), rng.below(8) as u8).unwrap();
-        let all: Records = client.acknowledged.drain(..).chain(client.in_flight.drain(..)).collect();
+        let all: Records = client.acknowledged.drain(..).chain(client.in_flight.drain(..).flatten()).collect();
         match open(&disk, client.from) {
             Ok((_, found)) => {
                 opened += 1;
@@ -251,7 +276,8 @@ fn a_flipped_bit_is_never_served() {
                 refused += 1;
                 assert!(error.kind() == Kind::Corrupt && error.message().contains(&file.name), "{error}");
                 let account = Budget::new(16 << 20).root();
-                let report = repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, false).unwrap();
+                let report =
+                    repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, false, false).unwrap();
                 assert!(report.repaired, "{report}");
                 let found = open(&disk, client.from).unwrap().1;
                 assert!(found.len() as u64 == report.records && found[..] == all[..found.len()], "seed {seed}");
@@ -277,16 +303,17 @@ fn no_damage_makes_the_log_serve_what_was_not_written() {
         for _ in 0..1 + rng.below(2) {
             damage(&disk, &mut rng);
         }
-        let all: Records = client.acknowledged.drain(..).chain(client.in_flight.drain(..)).collect();
+        let all: Records = client.acknowledged.drain(..).chain(client.in_flight.drain(..).flatten()).collect();
         let found = match open(&disk, client.from) {
             Ok((_, found)) => found,
             Err(error) => {
                 assert_eq!(error.kind(), Kind::Corrupt, "seed {seed}: {error}");
                 refused += 1;
                 let account = Budget::new(16 << 20).root();
-                let report = repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, false).unwrap();
+                let report =
+                    repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, false, false).unwrap();
                 assert!(report.repaired, "seed {seed}: {report}");
-                let again = repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, true).unwrap();
+                let again = repair(&*disk, Path::new(FOLDER), &account, client.from..client.from, false, true).unwrap();
                 assert!(again.damage.is_none(), "seed {seed}: {report}, and then {again}");
                 open(&disk, client.from).unwrap().1
             }

@@ -29,16 +29,32 @@ impl Bench {
         self.folder.path().join("log")
     }
 
+    /// A store's folder says whether its log has had a file; here a test says so by making the folder's mark.
+    fn begun(&self) -> bool {
+        self.folder.path().join("begun").exists()
+    }
+
+    fn begin(&self) {
+        std::fs::write(self.folder.path().join("begun"), "").unwrap();
+    }
+
     fn account(&self) -> Account {
         self.budget.root()
     }
 
     fn open(&self, from: Position) -> Result<(Log, Records)> {
         let mut records = Records::new();
-        let log = Log::open(self.disk.clone(), &self.path(), &self.account(), from..from, &mut |position, record| {
-            records.push((position, record.to_vec()));
-            Ok(())
-        })?;
+        let log = Log::open(
+            self.disk.clone(),
+            &self.path(),
+            &self.account(),
+            from..from,
+            self.begun(),
+            &mut |position, record| {
+                records.push((position, record.to_vec()));
+                Ok(())
+            },
+        )?;
         Ok((log, records))
     }
 
@@ -227,55 +243,188 @@ fn damage_inside_the_last_commit_is_told_from_a_torn_write() {
     assert_eq!(bench.open(0).unwrap().1, records[..2]);
 }
 
-/// A cut of the last file at any length leaves a prefix, and never one that loses what was acknowledged and stands.
+/// Zeros from any place on, as a crash leaves them in the reserved space, leave a prefix.
 #[test]
-fn a_short_file_is_a_torn_write() {
+fn a_write_that_was_lost_leaves_a_prefix() {
     let bench = Bench::new();
     let records = bench.write(&[&[b"one"], &[&[1; 900], b"three"], &[&[2; 5000]]]);
     let file = &bench.files()[0];
     let whole = std::fs::read(file).unwrap();
     for len in (0..12_000).step_by(151) {
-        std::fs::write(file, &whole[..len]).unwrap();
+        let mut torn = whole.clone();
+        torn[len..].fill(0);
+        std::fs::write(file, &torn).unwrap();
         let kept = records.iter().filter(|(at, record)| *at as usize + 24 + record.len() <= len).count();
         let (mut log, found) = bench.open(0).unwrap();
-        assert_eq!(found, records[..kept], "cut at {len}");
+        assert_eq!(found, records[..kept], "lost from {len} on");
         // What is written after the cut stands, and nothing of the past comes back.
         let mut expected = found;
         expected.push((log.append(&[3; 1500]).unwrap(), vec![3; 1500]));
         log.commit().unwrap();
         drop(log);
-        assert_eq!(bench.open(0).unwrap().1, expected, "cut at {len}");
+        assert_eq!(bench.open(0).unwrap().1, expected, "lost from {len} on");
         bench.files()[1..].iter().for_each(|path| std::fs::remove_file(path).unwrap());
-        if kept == 0 {
-            std::fs::write(file, &whole).unwrap();
+    }
+}
+
+/// Several files, each with records, the newest without or with some.
+fn several_files(bench: &Bench, last_records: usize) -> (Records, Position) {
+    let (mut log, mut records) = bench.open(0).unwrap();
+    log.set_file_bytes(64 << 10);
+    for _ in 0..10 {
+        records.push((log.append(&[7; 40_000]).unwrap(), vec![7; 40_000]));
+        log.commit().unwrap();
+    }
+    log.make_room(1, 40_000).unwrap();
+    for _ in 0..last_records {
+        records.push((log.append(b"last").unwrap(), b"last".to_vec()));
+        log.commit().unwrap();
+    }
+    (records, log.end())
+}
+
+#[test]
+fn a_missing_emptied_or_shortened_file_is_refused_the_newest_too() {
+    for last_records in [0, 3] {
+        let bench = Bench::new();
+        let (records, end) = several_files(&bench, last_records);
+        bench.begin();
+        let aside = bench.folder.path().join("aside");
+        let files = bench.files();
+        for (index, file) in files.iter().enumerate() {
+            let before = &files[index.saturating_sub(1)];
+            let named = |error: Error, other: &Path| {
+                assert_eq!(error.kind(), Kind::Corrupt);
+                let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+                let message = error.message();
+                assert!(message.contains(&name(file)) || message.contains(&name(other)), "{message}");
+                assert!(message.contains("offset") || index == 0, "{message}");
+            };
+            std::fs::rename(file, &aside).unwrap();
+            let error = bench.refused(0);
+            assert!(index == 0 || error.message().contains(file.file_name().unwrap().to_str().unwrap()), "{error}");
+            named(error, &files[(index + 1).min(files.len() - 1)]);
+            let whole = std::fs::read(&aside).unwrap();
+            for len in [0, 1, 31, 4095, 4096, 5000, 8192, whole.len() / 2, whole.len() - 4096, whole.len() - 1] {
+                if len < whole.len() {
+                    std::fs::write(file, &whole[..len]).unwrap();
+                    named(bench.refused(0), before);
+                }
+            }
+            std::fs::rename(&aside, file).unwrap();
         }
+        assert_eq!(bench.open(0).unwrap().1, records);
+        bench.files().iter().for_each(|path| std::fs::remove_file(path).unwrap());
+        assert_eq!(bench.refused(end).kind(), Kind::Corrupt);
+        // Even if no manifest ever named a position.
+        assert_eq!(bench.refused(0).kind(), Kind::Corrupt);
     }
 }
 
 #[test]
-fn a_missing_file_is_refused() {
+fn a_repair_of_a_missing_or_shortened_file_opens_with_what_is_left() {
+    for damage in 0..3 {
+        let bench = Bench::new();
+        let (records, _) = several_files(&bench, 3);
+        let files = bench.files();
+        let newest = files.last().unwrap();
+        match damage {
+            0 => std::fs::remove_file(newest).unwrap(),
+            1 => std::fs::write(newest, b"").unwrap(),
+            _ => std::fs::write(newest, &std::fs::read(newest).unwrap()[..4608]).unwrap(),
+        }
+        bench.begin();
+        let run = |dry_run| repair(&*bench.disk, &bench.path(), &bench.account(), 0..0, true, dry_run).unwrap();
+        assert!(run(true).damage.is_some());
+        assert_eq!(bench.refused(0).kind(), Kind::Corrupt);
+        let report = run(false);
+        assert!(report.repaired && run(true).damage.is_none(), "{report}, then {}", run(true));
+        let (mut log, found) = bench.open(0).unwrap();
+        let kept = if damage == 2 { records.len() - 2 } else { records.len() - 3 };
+        assert_eq!(found, records[..kept], "{report}");
+        log.append(b"after").unwrap();
+        log.commit().unwrap();
+        drop(log);
+        assert_eq!(bench.open(0).unwrap().1.len(), kept + 1);
+    }
+}
+
+/// Appends the records of a request.
+fn request(log: &mut Log, number: u64, records: &[&[u8]]) -> Records {
+    log.make_room(records.len(), records.iter().map(|record| record.len()).sum()).unwrap();
+    let last = records.len() - 1;
+    let append =
+        |(at, record): (usize, &&[u8])| (log.append_part(number, record, at == last).unwrap(), record.to_vec());
+    records.iter().enumerate().map(append).collect()
+}
+
+/// A request of many records that is cut in its middle is dropped whole, and how much that is is said.
+#[test]
+fn a_request_is_there_as_a_whole_or_not_at_all() {
+    let bench = Bench::new();
+    let (mut log, _) = bench.open(0).unwrap();
+    let parts: Vec<Vec<u8>> = (0..9u8).map(|part| vec![part + 1; 32 << 10]).collect();
+    let parts: Vec<&[u8]> = parts.iter().map(|part| &part[..]).collect();
+    let mut kept = request(&mut log, 7, &parts[..3]);
+    log.commit().unwrap();
+    kept.extend(request(&mut log, 8, &[b"small"]));
+    let torn = request(&mut log, 9, &parts);
+    log.commit().unwrap();
+    drop(log);
+    let file = bench.files().pop().unwrap();
+    let whole = std::fs::read(&file).unwrap();
+    let start = u64::from_str_radix(file.file_stem().unwrap().to_str().unwrap(), 16).unwrap();
+    assert_eq!(bench.open(0).unwrap().1, [&kept[..], &torn[..]].concat());
+    for part in 0..9 {
+        let mut bytes = whole.clone();
+        bytes[(torn[part].0 - start) as usize + 700..].fill(0);
+        std::fs::write(&file, &bytes).unwrap();
+        let report = repair(&*bench.disk, &bench.path(), &bench.account(), 0..0, false, true).unwrap();
+        let (log, found) = bench.open(0).unwrap();
+        assert_eq!(found, kept, "cut in part {part}");
+        let cut = log.cut().unwrap();
+        assert_eq!((cut.requests, cut.records, report.cut), (1, part as u64, Some(cut)));
+        assert!(cut.bytes > part as u64 * (32 << 10) && report.to_string().contains("1 request "), "{report}");
+        drop(log);
+        // It is dropped but once.
+        assert_eq!(bench.open(0).unwrap().0.cut(), None);
+    }
+}
+
+/// Records of several requests stand between each other, and one request never comes to its end.
+#[test]
+fn requests_may_stand_between_each_other() {
+    let bench = Bench::new();
+    let (mut log, _) = bench.open(0).unwrap();
+    log.make_room(20, 1000).unwrap();
+    let mut append =
+        |number, record: &[u8], is_last| (log.append_part(number, record, is_last).unwrap(), record.to_vec());
+    append(5, b"refused", false);
+    let mut kept = vec![append(1, b"one", false)];
+    kept.push(append(2, b"whole", true));
+    append(6, b"refused, too", false);
+    kept.push(append(1, b"one, the end", true));
+    append(1, b"one begins again", false);
+    log.commit().unwrap();
+    // Its number comes again in a later commit: that is another request.
+    let mut later = request(&mut log, 5, &[b"five"]);
+    kept.append(&mut later);
+    log.commit().unwrap();
+    assert_eq!(again(&log, 0), kept);
+    assert_eq!(again(&log, kept[2].0), kept[2..]);
+    drop(log);
+    let (log, found) = bench.open(0).unwrap();
+    assert_eq!((found, log.cut()), (kept, None));
+}
+
+#[test]
+fn room_is_made_before_the_first_record_of_a_request() {
     let bench = Bench::new();
     let (mut log, _) = bench.open(0).unwrap();
     log.set_file_bytes(64 << 10);
-    for _ in 0..10 {
-        log.append(&[7; 40_000]).unwrap();
-        log.commit().unwrap();
-    }
-    let end = log.end();
-    drop(log);
-    let files = bench.files();
-    let aside = bench.folder.path().join("aside");
-    for (index, file) in files.iter().enumerate() {
-        std::fs::rename(file, &aside).unwrap();
-        if index + 1 < files.len() {
-            assert_eq!(bench.refused(0).kind(), Kind::Corrupt);
-        } else {
-            assert_eq!(bench.refused(end).kind(), Kind::Corrupt);
-        }
-        std::fs::rename(&aside, file).unwrap();
-    }
-    bench.files().iter().for_each(|path| std::fs::remove_file(path).unwrap());
-    assert_eq!(bench.refused(end).kind(), Kind::Corrupt);
+    log.make_room(1, 10).unwrap();
+    log.append_part(1, &[1; 10], false).unwrap();
+    assert_eq!(log.append_part(1, &vec![1; 70_000], true).unwrap_err().kind(), Kind::Bug);
 }
 
 #[test]
@@ -289,7 +438,9 @@ fn repair_says_what_is_lost_and_cuts() {
         log.commit().unwrap();
     }
     drop(log);
-    let run = |from, dry_run| repair(&*bench.disk, &bench.path(), &bench.account(), from..from, dry_run).unwrap();
+    let run = |from, dry_run| {
+        repair(&*bench.disk, &bench.path(), &bench.account(), from..from, bench.begun(), dry_run).unwrap()
+    };
     let sound = run(0, false);
     assert_eq!((sound.records, &sound.damage, sound.repaired), (20, &None, false), "{sound}");
 
@@ -342,14 +493,14 @@ fn replay_fits_a_small_budget() {
         records += 1;
         Ok(())
     };
-    Log::open(bench.disk.clone(), &bench.path(), &account, 0..0, &mut count).unwrap();
+    Log::open(bench.disk.clone(), &bench.path(), &account, 0..0, false, &mut count).unwrap();
     assert_eq!(records, 400);
     // A record that the budget cannot hold is an error of memory, not of the log.
     let (mut log, _) = bench.open(0).unwrap();
     log.append(&vec![1; 5 << 20]).unwrap();
     log.commit().unwrap();
     drop(log);
-    let error = Log::open(bench.disk.clone(), &bench.path(), &account, 0..0, &mut |_, _| Ok(())).err().unwrap();
+    let error = Log::open(bench.disk.clone(), &bench.path(), &account, 0..0, false, &mut |_, _| Ok(())).err().unwrap();
     assert_eq!(error.kind(), Kind::NoMemory);
     assert_eq!(bench.open(0).unwrap().1.len(), 401);
 }
@@ -413,16 +564,79 @@ fn format_version_1_stays_readable() {
     assert_eq!(bodies, [b"first".as_slice(), b"", &[0xAB; 700], b"last of version 1"]);
 }
 
-/// As long as version 1 is what is written, the fixture is written again, byte for byte.
+fn version_2(bench: &Bench) -> Records {
+    let mut records = bench.write(&[&[b"first", b""], &[&[0xAB; 700]]]);
+    let (mut log, _) = bench.open(0).unwrap();
+    records.extend(request(&mut log, 9, &[b"two records", b"of one request"]));
+    log.commit().unwrap();
+    records
+}
+
+/// The bytes of a file without the zeros at its end.
+fn trimmed(bytes: &[u8]) -> &[u8] {
+    &bytes[..bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)]
+}
+
+/// The second file is kept without the zeros of its reserved space.
 #[test]
-fn format_version_1_is_what_is_written() {
+fn format_version_2_stays_readable() {
     let bench = Bench::new();
-    bench.write(&[&[b"first", b""], &[&[0xAB; 700]], &[b"last of version 1"]]);
-    drop(bench.open(0).unwrap());
-    let file = &bench.files()[0];
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-1");
-    let wanted = std::fs::read(fixture.join(file.file_name().unwrap())).unwrap();
-    assert!(std::fs::read(file).unwrap() == wanted, "the format changed; it needs a version of its own");
+    std::fs::create_dir_all(bench.path()).unwrap();
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-2");
+    for entry in std::fs::read_dir(fixture).unwrap() {
+        let from = entry.unwrap();
+        let mut bytes = std::fs::read(from.path()).unwrap();
+        if from.file_name() != "0000000000000000.log" {
+            bytes.resize(4 << 20, 0);
+        }
+        std::fs::write(bench.path().join(from.file_name()), bytes).unwrap();
+    }
+    bench.begin();
+    let records = bench.open(0).unwrap().1;
+    let bodies: Vec<&[u8]> = records.iter().map(|(_, record)| &record[..]).collect();
+    assert_eq!(bodies, [b"first".as_slice(), b"", &[0xAB; 700], b"two records", b"of one request"]);
+}
+
+/// As long as version 2 is what is written, the fixture is written again, byte for byte.
+#[test]
+fn format_version_2_is_what_is_written() {
+    let bench = Bench::new();
+    version_2(&bench);
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-2");
+    assert_eq!(bench.files().len(), 2);
+    for file in bench.files() {
+        let wanted = std::fs::read(fixture.join(file.file_name().unwrap())).unwrap_or_default();
+        let written = std::fs::read(&file).unwrap();
+        assert!(trimmed(&written) == trimmed(&wanted), "the format changed; it needs a version of its own");
+    }
+}
+
+/// A log of version 1 goes on in files of version 2, and a damaged or missing one of them is noticed.
+#[test]
+fn a_log_of_version_1_goes_on_in_the_present_one() {
+    let bench = Bench::new();
+    std::fs::create_dir_all(bench.path()).unwrap();
+    let name = "0000000000000000.log";
+    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/version-1").join(name);
+    std::fs::copy(fixture, bench.path().join(name)).unwrap();
+    let (mut log, mut records) = bench.open(0).unwrap();
+    records.extend(request(&mut log, 3, &[b"more", b"of the new form"]));
+    log.commit().unwrap();
+    drop(log);
+    assert_eq!(bench.open(0).unwrap().1, records);
+    let newest = bench.files().pop().unwrap();
+    let whole = std::fs::read(&newest).unwrap();
+    std::fs::remove_file(&newest).unwrap();
+    assert_eq!(bench.refused(0).kind(), Kind::Corrupt);
+    std::fs::write(&newest, &whole[..4096]).unwrap();
+    assert_eq!(bench.refused(0).kind(), Kind::Corrupt);
+    std::fs::write(&newest, &whole).unwrap();
+    let (mut log, found) = bench.open(0).unwrap();
+    assert_eq!(found, records);
+    log.append(b"on").unwrap();
+    log.commit().unwrap();
+    drop(log);
+    assert_eq!(bench.open(0).unwrap().1.len(), records.len() + 1);
 }
 
 #[test]
@@ -431,11 +645,27 @@ fn a_newer_format_is_refused_as_such() {
     bench.write(&[&[b"one"]]);
     let file = &bench.files()[0];
     let mut bytes = std::fs::read(file).unwrap();
-    bytes[8] = 2;
+    bytes[8] = 3;
     let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[..12]), &bytes[16..32]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     std::fs::write(file, bytes).unwrap();
     let error = bench.refused(0);
     assert_eq!(error.kind(), Kind::Unsupported);
-    assert!(error.message().contains("version 2"), "{error}");
+    assert!(error.message().contains("version 3"), "{error}");
+}
+
+#[test]
+fn a_guessed_length_reads_nothing_that_the_next_file_may_cut_off() {
+    let bench = Bench::new();
+    let (mut log, _) = bench.open(0).unwrap();
+    log.set_file_bytes(1 << 20);
+    let position = log.append(b"the last one").unwrap();
+    log.commit().unwrap();
+    // The file is long, and what stands behind the commit is cut off when the next one begins, perhaps just now.
+    let before = bench.disk.counters().read_bytes;
+    let read = log.reader().read(position, 32 << 10).unwrap();
+    assert_eq!(&read[..], b"the last one");
+    let end = (log.end() as usize).next_multiple_of(ramekin_disk::ALIGN)
+        - position as usize / ramekin_disk::ALIGN * ramekin_disk::ALIGN;
+    assert!(bench.disk.counters().read_bytes - before <= end as u64);
 }

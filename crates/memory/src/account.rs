@@ -11,8 +11,10 @@ use crate::pressure::{Pressure, Yield, YieldOrder};
 use crate::reservation::Reservation;
 use crate::tree::{Node, Short, Tree};
 use parking_lot::{Condvar, Mutex};
+use ramekin_base::lock::about_to_wait;
 use ramekin_base::{Error, Result};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The one number, and the tree below it.
@@ -25,8 +27,25 @@ pub(crate) struct Shared {
     pub(crate) tree: Mutex<Tree>,
     pub(crate) released: Condvar,
     yielders: Mutex<Vec<(YieldOrder, Arc<dyn Yield>)>>,
-    /// Held by who asks for more than pages: what one is given may be enough for all.
+    /// Serialises expensive reclaim (anything beyond dropping cached pages): one reclaim often frees enough for every waiter.
     turn: Mutex<()>,
+    pub(crate) failing: Failing,
+}
+
+/// Lets one reservation fail, for tests of what happens then.
+#[derive(Default)]
+pub(crate) struct Failing {
+    asked: AtomicU64,
+    nth: AtomicU64,
+}
+
+impl Failing {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.asked.fetch_add(1, Ordering::Relaxed) + 1 == self.nth.load(Ordering::Relaxed) {
+            return Err(Error::busy("a reservation that a test lets fail"));
+        }
+        Ok(())
+    }
 }
 
 /// A named part of the budget. Clones are handles to the same account; the last one removes it.
@@ -43,6 +62,7 @@ impl Budget {
                 released: Condvar::new(),
                 yielders: Mutex::new(Vec::new()),
                 turn: Mutex::new(()),
+                failing: Failing::default(),
             }),
         }
     }
@@ -89,11 +109,29 @@ impl Budget {
         Pressure::of(tree.nodes[0].used, tree.nodes[0].limit)
     }
 
+    /// Lets the `nth` reservation from now on fail as one does that waiting may help; 0: none. Returns how many there were.
+    #[doc(hidden)]
+    pub fn fail_nth_for_tests(&self, nth: u64) -> u64 {
+        self.shared.failing.nth.store(nth, Ordering::Relaxed);
+        self.shared.failing.asked.swap(0, Ordering::Relaxed)
+    }
+
     /// Registers someone who can give bytes back when the budget is short.
     pub fn add_yielder(&self, order: YieldOrder, yielder: Arc<dyn Yield>) {
         let mut yielders = self.shared.yielders.lock();
         yielders.push((order, yielder));
         yielders.sort_by_key(|(order, _)| *order);
+    }
+
+    /// Bytes that the accounts hold themselves, all together: what floors keep and nobody uses is not among them.
+    pub(crate) fn booked(&self) -> u64 {
+        let tree = self.shared.tree.lock();
+        tree.nodes.iter().skip(1).filter(|node| node.handles > 0).map(|node| node.own).sum()
+    }
+
+    /// How many accounts there may be, at most.
+    pub(crate) fn accounts(&self) -> usize {
+        self.shared.tree.lock().nodes.len()
     }
 
     /// Every account with its path, root first, parents before children.
@@ -104,13 +142,56 @@ impl Budget {
     }
 }
 
-/// Who waits for its turn may hold what the one before it waits for: not longer than that one does.
+/// Upper bound on waiting for the reclaim lock. A waiter may itself hold memory that the lock's owner waits for, so after this
+/// it goes on without the lock.
 const TURN_WAIT: Duration = Duration::from_millis(20);
 
 /// So often those who yield are asked: what they gave may be taken by someone else in between.
 const ROUNDS: usize = 4;
 
 impl Shared {
+    /// Adds `bytes` to an account, for who holds `handles` of it besides.
+    pub(crate) fn take(&self, index: usize, bytes: u64, handles: usize) -> Result<()> {
+        self.failing.check()?;
+        // Mostly there is room: then the tree is locked once.
+        let last = {
+            let mut tree = self.tree.lock();
+            match tree.add(index, bytes) {
+                Ok(()) => {
+                    tree.nodes[index].handles += handles;
+                    return Ok(());
+                }
+                Err(short) if !short.can_be_eased() => return Err(tree.error(&short, index, bytes)),
+                Err(_) if tree.nodes[index].brief => YieldOrder::Idle,
+                Err(_) => YieldOrder::Residency,
+            }
+        };
+        self.take_from(index, bytes, handles, last)
+    }
+
+    /// `last` is who is asked last for it.
+    pub(crate) fn take_from(&self, index: usize, bytes: u64, handles: usize, last: YieldOrder) -> Result<()> {
+        let eased = self.ease(last, |tree| {
+            tree.add(index, bytes)?;
+            tree.nodes[index].handles += handles;
+            Ok(())
+        });
+        eased.map_err(|short| self.tree.lock().error(&short, index, bytes))
+    }
+
+    /// Gives bytes back, and perhaps the handle that held them.
+    pub(crate) fn give(&self, index: usize, bytes: u64, is_last: bool) {
+        let mut tree = self.tree.lock();
+        tree.sub(index, bytes);
+        if is_last {
+            tree.drop_handle(index);
+        }
+        drop(tree);
+        if bytes > 0 {
+            self.released.notify_all();
+        }
+    }
+
     /// Repeats `attempt` as long as those who yield, up to `last` of them, give something for it.
     fn ease(&self, last: YieldOrder, mut attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<(), Short> {
         for _ in 0..ROUNDS {
@@ -123,6 +204,9 @@ impl Shared {
             let mut given = 0;
             for (order, yielder) in yielders.into_iter().filter(|(order, _)| *order <= last) {
                 let is_costly = order > YieldOrder::Pages;
+                if is_costly {
+                    about_to_wait("memory that others give back");
+                }
                 let _turn = if is_costly { self.turn.try_lock_for(TURN_WAIT) } else { None };
                 if is_costly {
                     short = match attempt(&mut self.tree.lock()) {
@@ -170,10 +254,13 @@ impl Account {
         if self.index == 0 {
             return Err(Error::bug("the budget itself has no floor"));
         }
+        if bytes > self.shared.tree.lock().nodes[self.index].floor {
+            self.shared.failing.check()?;
+        }
         self.ease(bytes, YieldOrder::Residency, |tree| tree.set_floor(self.index, bytes))
     }
 
-    /// This account's reservations are given back when others are short: it may use floors that are lent.
+    /// Marks this account as one that gives back when others are short. In return it may borrow floors that their owners have lent.
     #[must_use]
     pub fn yielding(self) -> Account {
         let mut tree = self.shared.tree.lock();
@@ -229,6 +316,13 @@ impl Account {
         }
     }
 
+    /// Bytes that are in use here, held by the floor, or lent from it: nobody else can reserve these for long.
+    pub fn secured(&self) -> u64 {
+        let tree = self.shared.tree.lock();
+        let node = &tree.nodes[self.index];
+        node.claim(node.used).max(node.lent)
+    }
+
     /// Bytes that are in use here, or held by the floor.
     pub fn claimed(&self) -> u64 {
         let tree = self.shared.tree.lock();
@@ -268,27 +362,13 @@ impl Account {
 
     /// Reserves without asking anyone to yield.
     pub fn try_reserve_calm(&self, bytes: u64) -> Result<Reservation> {
-        let mut tree = self.shared.tree.lock();
-        tree.add(self.index, bytes).map_err(|short| tree.error(&short, self.index, bytes))?;
-        drop(tree);
-        Ok(Reservation::of(self.clone(), bytes))
+        Reservation::calm(&self.shared, self.index, bytes)
     }
 
     /// Reserves `bytes`; where the budget is short, those who yield are asked first.
     /// `Busy` if waiting can help, `NoMemory` if it cannot.
     pub fn try_reserve(&self, bytes: u64) -> Result<Reservation> {
-        self.take(bytes)?;
-        Ok(Reservation::of(self.clone(), bytes))
-    }
-
-    pub(crate) fn take(&self, bytes: u64) -> Result<()> {
-        let is_brief = self.shared.tree.lock().nodes[self.index].brief;
-        self.take_from(bytes, if is_brief { YieldOrder::Idle } else { YieldOrder::Residency })
-    }
-
-    /// `last` is who is asked last for it.
-    pub(crate) fn take_from(&self, bytes: u64, last: YieldOrder) -> Result<()> {
-        self.ease(bytes, last, |tree| tree.add(self.index, bytes))
+        Reservation::eased(&self.shared, self.index, bytes)
     }
 
     fn ease(&self, bytes: u64, last: YieldOrder, attempt: impl FnMut(&mut Tree) -> Result<(), Short>) -> Result<()> {
@@ -321,7 +401,7 @@ mod tests {
     use super::*;
     use ramekin_base::{Kind, Rng};
     use std::sync::Barrier;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn a_reservation_moves_even_where_nothing_is_free() {
@@ -459,7 +539,7 @@ mod tests {
         assert_eq!((whole.bytes(), part.bytes(), budget.reserved()), (35, 25, 60));
         assert_eq!(whole.split(99).bytes(), 35);
         assert_eq!(budget.reserved(), 25);
-        whole.join(part);
+        whole.join(part).unwrap();
         assert_eq!((whole.bytes(), budget.reserved()), (25, 25));
         drop(whole);
         assert_eq!(budget.reserved(), 0);

@@ -31,38 +31,47 @@ impl Ledger {
     /// Reads the kernel's charge between two readings of the tree, and again where much was booked meanwhile: book and
     /// scales must be of one moment.
     pub fn take(budget: &Budget) -> Self {
-        let mut before = booked(&lines(budget));
+        Self { accounts: lines(budget), ..Self::totals(budget) }
+    }
+
+    /// The same without the lines: what it takes does not grow with the accounts.
+    pub fn totals(budget: &Budget) -> Self {
+        let mut before = budget.booked();
         for _ in 1..TRIES {
-            let ledger = Self::after(budget);
-            let after = booked(&ledger.accounts);
+            let (ledger, after) = Self::after(budget);
             if before.abs_diff(after) <= budget.limit() / 128 {
                 return ledger;
             }
             before = after;
         }
-        Self::after(budget)
+        Self::after(budget).0
     }
 
-    fn after(budget: &Budget) -> Self {
+    /// What [`Ledger::take`] takes in memory at most.
+    pub fn bytes_at_most(budget: &Budget) -> u64 {
+        budget.accounts() as u64 * LINE_BYTES
+    }
+
+    fn after(budget: &Budget) -> (Self, u64) {
         let Charge { charged, peak } = kernel::charge();
-        let accounts = lines(budget);
-        Self {
+        let booked = budget.booked();
+        let ledger = Self {
             budget_bytes: budget.limit(),
             charged_bytes: charged,
             peak_bytes: peak,
-            unaccounted_bytes: charged as i64 - booked(&accounts) as i64,
+            unaccounted_bytes: charged as i64 - booked as i64,
             pressure: budget.pressure().name(),
-            accounts,
-        }
+            accounts: Vec::new(),
+        };
+        (ledger, booked)
     }
 }
 
 /// Readings at most, where much is booked all the time.
 const TRIES: usize = 4;
 
-fn booked(lines: &[Line]) -> u64 {
-    lines.iter().map(|line| line.bytes).sum()
-}
+/// An account as the tree has it and as a line, each with a path of a name or two.
+const LINE_BYTES: u64 = 768;
 
 /// Every account that holds something or should.
 fn lines(budget: &Budget) -> Vec<Line> {

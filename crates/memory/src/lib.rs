@@ -13,7 +13,11 @@
 //! A child's bytes count in every account above it. An account may have a *limit* (never more) and a
 //! *floor* (taken from the parent at once and for good, so that its use can never fail below it).
 
+#![forbid(unsafe_code)]
+
 mod account;
+mod booked;
+mod held;
 mod kernel;
 mod ledger;
 mod pressure;
@@ -21,6 +25,8 @@ mod reservation;
 mod tree;
 
 pub use account::{Account, Budget};
+pub use booked::{BookedVec, Room};
+pub use held::holding;
 pub use kernel::{
     Allocator, Charge, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge, machine_memory,
     set_allocator,

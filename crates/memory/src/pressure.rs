@@ -3,7 +3,7 @@
 //! ```text
 //!   1. Pages       cached pages nobody holds: costs a read later
 //!   2. Residency   whole sections go from resident to paged, widest codes first
-//!   3. Idle        what a merge has for good, while there is none, to who holds it briefly: the next one takes it back
+//!   3. Idle        the floor of merges, while none runs: only short reservations borrow it, the next merge waits for them
 //!   4. (writes)    new writes wait up to their timeout, then 429
 //!   5. (refusal)   what can never fit: 507
 //!   reads go on; seal, delete and a merge under way live on floors and are never asked

@@ -7,21 +7,35 @@
 //!                               └─ shrink, drop ───► given back, and who waits is told
 //! ```
 
-use crate::account::Account;
+use crate::account::{Account, Shared};
 use crate::pressure::YieldOrder;
-use ramekin_base::Result;
+use ramekin_base::{Error, Result};
+use std::sync::Arc;
 
-/// Bytes that are ours until dropped.
+/// Bytes that are ours until dropped. Taking them and giving them back locks the tree of accounts once each.
 #[must_use]
 pub struct Reservation {
-    account: Account,
+    shared: Arc<Shared>,
+    /// The account, of which this is a handle.
+    index: usize,
     bytes: u64,
 }
 
 impl Reservation {
-    /// Bytes that were taken on the account.
-    pub(crate) fn of(account: Account, bytes: u64) -> Self {
-        Self { account, bytes }
+    /// Reserves; those who yield are asked where the budget is short.
+    pub(crate) fn eased(shared: &Arc<Shared>, index: usize, bytes: u64) -> Result<Self> {
+        shared.take(index, bytes, 1)?;
+        Ok(Self { shared: shared.clone(), index, bytes })
+    }
+
+    /// Reserves without asking anyone to yield.
+    pub(crate) fn calm(shared: &Arc<Shared>, index: usize, bytes: u64) -> Result<Self> {
+        shared.failing.check()?;
+        let mut tree = shared.tree.lock();
+        tree.add(index, bytes).map_err(|short| tree.error(&short, index, bytes))?;
+        tree.nodes[index].handles += 1;
+        drop(tree);
+        Ok(Self { shared: shared.clone(), index, bytes })
     }
 
     pub fn bytes(&self) -> u64 {
@@ -30,26 +44,28 @@ impl Reservation {
 
     /// Reserves `bytes` more.
     pub fn grow(&mut self, bytes: u64) -> Result<()> {
-        self.account.take(bytes)?;
+        self.shared.take(self.index, bytes, 0)?;
         self.bytes += bytes;
         Ok(())
     }
 
     /// Reserves up to `bytes` more; cached pages make way for it, and nobody else.
     pub fn grow_from_pages(&mut self, bytes: u64) {
+        let take = |bytes| self.shared.take_from(self.index, bytes, 0, YieldOrder::Pages);
         let mut taken = bytes;
-        if self.account.take_from(bytes, YieldOrder::Pages).is_err() {
+        if take(bytes).is_err() {
             // Even all the pages were not enough: what they left is taken.
-            taken = self.account.shared.tree.lock().unclaimed().min(bytes);
-            taken = self.account.take_from(taken, YieldOrder::Pages).map_or(0, |()| taken);
+            taken = self.shared.tree.lock().unclaimed().min(bytes);
+            taken = take(taken).map_or(0, |()| taken);
         }
         self.bytes += taken;
     }
 
     /// Reserves `bytes` more without asking anyone to yield; for those who yield themselves.
     pub fn grow_calm(&mut self, bytes: u64) -> Result<()> {
-        let (index, mut tree) = (self.account.index, self.account.shared.tree.lock());
-        tree.add(index, bytes).map_err(|short| tree.error(&short, index, bytes))?;
+        self.shared.failing.check()?;
+        let mut tree = self.shared.tree.lock();
+        tree.add(self.index, bytes).map_err(|short| tree.error(&short, self.index, bytes))?;
         self.bytes += bytes;
         Ok(())
     }
@@ -58,33 +74,38 @@ impl Reservation {
     pub fn shrink(&mut self, bytes: u64) {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        self.account.shared.tree.lock().sub(self.account.index, bytes);
-        self.account.shared.released.notify_all();
+        if bytes > 0 {
+            self.shared.give(self.index, bytes, false);
+        }
     }
 
     /// Takes `bytes` out as a reservation of their own (all of them if it holds fewer).
     pub fn split(&mut self, bytes: u64) -> Reservation {
         let bytes = bytes.min(self.bytes);
         self.bytes -= bytes;
-        Self::of(self.account.clone(), bytes)
+        self.shared.tree.lock().nodes[self.index].handles += 1;
+        Self { shared: self.shared.clone(), index: self.index, bytes }
     }
 
     /// Hands `bytes` of it over to another account of the budget: nobody else can take them in between, and a budget that
     /// is overdrawn because it shrank stands in the way of nobody. Where the other account may not hold them, they stay.
     pub fn hand_over(&mut self, bytes: u64, account: &Account) -> Result<Reservation> {
         let bytes = bytes.min(self.bytes);
-        let mut tree = self.account.shared.tree.lock();
-        tree.transfer(self.account.index, account.index, bytes)
-            .map_err(|short| tree.error(&short, account.index, bytes))?;
+        let mut tree = self.shared.tree.lock();
+        tree.transfer(self.index, account.index, bytes).map_err(|short| tree.error(&short, account.index, bytes))?;
+        tree.nodes[account.index].handles += 1;
         drop(tree);
         self.bytes -= bytes;
-        Ok(Self::of(account.clone(), bytes))
+        Ok(Self { shared: self.shared.clone(), index: account.index, bytes })
     }
 
-    /// Takes over what `other` holds. Both are of one account.
-    pub fn join(&mut self, mut other: Reservation) {
-        debug_assert_eq!(self.account.index, other.account.index, "reservations of two accounts");
+    /// Takes over what `other` holds. Both must be of one account: bytes that change accounts are handed over.
+    pub fn join(&mut self, mut other: Reservation) -> Result<()> {
+        if self.index != other.index || !Arc::ptr_eq(&self.shared, &other.shared) {
+            return Err(Error::bug("reservations of two accounts cannot be joined"));
+        }
         self.bytes += std::mem::take(&mut other.bytes);
+        Ok(())
     }
 
     /// Grows or shrinks to `bytes`.
@@ -100,7 +121,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.shrink(self.bytes);
+        self.shared.give(self.index, self.bytes, true);
     }
 }
 

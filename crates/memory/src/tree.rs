@@ -20,6 +20,7 @@
 //! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
 //! tree that is always consistent is worth more than the last nanoseconds.
 
+use crate::held;
 use ramekin_base::{Error, Size};
 
 pub(crate) struct Tree {
@@ -133,28 +134,42 @@ impl Tree {
         parts.join("/")
     }
 
+    /// Tells the job on this thread that it holds more, or less, by an account that does not yield.
+    pub(crate) fn tell(&self, index: usize, tell: fn(u64), bytes: u64) {
+        if !self.nodes[index].yields {
+            tell(bytes);
+        }
+    }
+
     /// Adds `bytes` to the account and its claims upwards, or says which account is short and by how much.
     pub(crate) fn add(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
-        let mut steps: Vec<(usize, u64)> = Vec::with_capacity(8);
         let (mut next, mut more) = (Some(index), bytes);
+        let mut root = 0;
         while let Some(index) = next {
             let node = &self.nodes[index];
             let used = node.used.saturating_add(more);
             if used > node.limit && more > 0 {
                 return Err(Short { index, missing: used - node.limit, firm: false });
             }
-            steps.push((index, more));
+            root = more;
             more = node.claim(used) - node.claim(node.used);
             next = node.parent;
         }
-        self.check_firm(index, steps.last().map_or(0, |(_, more)| *more))?;
+        self.check_firm(index, root)?;
         let before = self.nodes[index].above_floor();
-        for (index, more) in steps {
-            self.nodes[index].used += more;
+        // The same climb again: nothing stands in the way any more.
+        (next, more) = (Some(index), bytes);
+        while let Some(index) = next {
+            let node = &mut self.nodes[index];
+            let claimed = node.claim(node.used);
+            node.used += more;
+            more = node.claim(node.used) - claimed;
+            next = node.parent;
         }
         self.nodes[index].own += bytes;
         self.yielding += self.yields_above(index, before);
         self.peak = self.peak.max(self.nodes[0].used);
+        self.tell(index, held::add, bytes);
         Ok(())
     }
 
@@ -176,6 +191,7 @@ impl Tree {
     }
 
     pub(crate) fn sub(&mut self, index: usize, bytes: u64) {
+        self.tell(index, held::sub, bytes);
         let before = self.nodes[index].above_floor();
         self.sub_used(index, bytes);
         let node = &self.nodes[index];
@@ -265,10 +281,12 @@ impl Tree {
             0 => node.limit.saturating_sub(self.for_good(index)),
             _ => node.limit,
         };
-        if asked > most {
+        // What the asker holds already is not freed by waiting.
+        let needed = if short.index == 0 { asked.saturating_add(held::bytes()) } else { asked };
+        if needed > most {
             return Error::no_memory(format!(
                 "{name} is too small: {} needed, of {} at most {} can be free",
-                Size(asked),
+                Size(needed),
                 Size(node.limit),
                 Size(most)
             ));

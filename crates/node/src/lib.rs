@@ -11,6 +11,8 @@
 //! A node knows no door: what a door needs of it is handed over by the server, as plain values and
 //! closures. It holds no data of its own but `budget.json`, the budget that `PUT /memory` keeps.
 
+#![forbid(unsafe_code)]
+
 mod base;
 mod budget;
 mod node;

@@ -14,6 +14,7 @@ use crate::budget::{self, Kept};
 use crate::readers::{READERS, Readers};
 use crate::watch::{Fault, Watch};
 use parking_lot::Mutex;
+use ramekin_base::supervise::Threads;
 use ramekin_base::{Clock, Error, Kind, Result, Size};
 use ramekin_disk::{Disk, Engine, FolderLock};
 use ramekin_memory::{Account, Budget, Ledger, Reservation, allocator_decay, cgroup_limit, charge};
@@ -91,6 +92,7 @@ struct Inner {
     pages: Pages,
     store: Store,
     readers: Readers,
+    threads: Threads,
     watch: Mutex<Option<Watch>>,
     /// The process itself: never given back.
     base: Reservation,
@@ -117,8 +119,9 @@ impl Node {
         let pages = Pages::new(disk.clone(), pages_account, &budget, VIRTUAL_BYTES).map_err(too_small)?;
         let store = open_store(&disk, &data, &budget, &pages, &clock).map_err(too_small)?;
         let asked = store.clone();
-        let readers = Readers::start(READERS, move || asked.holds_writes())?;
-        let watch = Watch::start(budget.clone(), lock.clone(), on_fault)?;
+        let threads = Threads::default();
+        let readers = Readers::start(READERS, &threads, move || asked.holds_writes())?;
+        let watch = Watch::start(budget.clone(), lock.clone(), &threads, on_fault)?;
         let inner = Inner {
             data,
             disk,
@@ -131,6 +134,7 @@ impl Node {
             pages,
             store,
             readers,
+            threads,
             watch: Mutex::new(Some(watch)),
             base,
             _lock: lock,
@@ -161,6 +165,13 @@ impl Node {
 
     pub fn ledger(&self) -> Ledger {
         Ledger::take(&self.inner.budget)
+    }
+
+    /// Why the node is not well, a line each; empty: it is. Reads no disk.
+    pub fn faults(&self) -> Vec<String> {
+        let dead = self.inner.threads.dead().into_iter();
+        let dead = dead.map(|(name, cause)| format!("the thread `{name}` is dead: {cause}"));
+        dead.chain(self.inner.store.faults()).collect()
     }
 
     /// What was found and chosen at the start, a line each, for people.

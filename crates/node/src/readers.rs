@@ -3,9 +3,12 @@
 //! ```text
 //!               ┌─► [ writes, at most QUEUE_MAX ] ─┐ in
 //!   door ──run──┤                                  ├─────► 8 threads ──► each on its own ring
-//!            │  └─► [ reads,  at most QUEUE_MAX ] ─┘ turns
+//!            │  ├─► [ reads,  at most QUEUE_MAX ] ─┘ turns
+//!            │  └─► [ short,  at most QUEUE_MAX ] ── first
 //!            └─ Busy when the lane is full: refused at once, never piled up
 //! ```
+//!
+//! Of the threads one is kept free of writes and reads, and another of reads: short requests find a thread whatever runs.
 //!
 //! While writes are held up because what is new must be written out first, few reads run at a time: a crowd of them
 //! would take all cores and the whole disk from the seal that everyone waits for.
@@ -15,9 +18,9 @@
 
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
+use ramekin_base::supervise::{self, Threads};
 use ramekin_base::{Error, Lane, Result};
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
@@ -46,10 +49,15 @@ struct Shared {
 struct Queue {
     writes: VecDeque<Job>,
     reads: VecDeque<Job>,
+    short: VecDeque<Job>,
+    /// Jobs of each lane that run at a time at most.
+    threads: usize,
     /// The lane whose turn it is.
     turn: Lane,
-    /// Reads that run now.
+    /// Jobs of each lane that run now.
     reading: usize,
+    writing: usize,
+    hurrying: usize,
     open: bool,
     panics: u64,
 }
@@ -59,20 +67,54 @@ impl Queue {
         match lane {
             Lane::Writes => &mut self.writes,
             Lane::Reads => &mut self.reads,
+            Lane::Short => &mut self.short,
         }
     }
 
-    /// The next job: of the lane whose turn it is, or else of the other. At most `reads` reads run at a time.
+    fn is_empty(&self) -> bool {
+        self.writes.is_empty() && self.reads.is_empty() && self.short.is_empty()
+    }
+
+    fn running(&mut self, lane: Lane) -> &mut usize {
+        match lane {
+            Lane::Writes => &mut self.writing,
+            Lane::Reads => &mut self.reading,
+            Lane::Short => &mut self.hurrying,
+        }
+    }
+
+    /// Whether one more of a lane may run. While writes are held up, `held` of those that read.
+    fn may_run(&self, lane: Lane, held: usize) -> bool {
+        let long = self.reading + self.writing;
+        match lane {
+            Lane::Writes => long < self.threads.saturating_sub(1).max(1),
+            Lane::Reads => {
+                self.reading < held.min(self.threads.saturating_sub(2).max(1))
+                    && long < self.threads.saturating_sub(1).max(1)
+            }
+            Lane::Short => self.hurrying < held,
+        }
+    }
+
+    /// The next job: a short one, or else of the lane whose turn it is, or else of the other. At most `reads` reads run at
+    /// a time, and as many short ones.
     fn pop(&mut self, reads: usize) -> Option<(Lane, Job)> {
         let reads_first = self.turn == Lane::Reads;
-        let order = if reads_first { [Lane::Reads, Lane::Writes] } else { [Lane::Writes, Lane::Reads] };
+        let order = match reads_first {
+            true => [Lane::Short, Lane::Reads, Lane::Writes],
+            false => [Lane::Short, Lane::Writes, Lane::Reads],
+        };
         for lane in order {
-            if lane == Lane::Reads && self.reading >= reads {
+            if !self.may_run(lane, reads) {
                 continue;
             }
             if let Some(job) = self.lane(lane).pop_front() {
-                self.turn = if lane == Lane::Reads { Lane::Writes } else { Lane::Reads };
-                self.reading += usize::from(lane == Lane::Reads);
+                match lane {
+                    Lane::Reads => self.turn = Lane::Writes,
+                    Lane::Writes => self.turn = Lane::Reads,
+                    Lane::Short => {}
+                }
+                *self.running(lane) += 1;
                 return Some((lane, job));
             }
         }
@@ -82,9 +124,24 @@ impl Queue {
 
 impl Readers {
     /// Starts `count` threads. `writes_held` says whether writes are held up at this moment.
-    pub(crate) fn start(count: usize, writes_held: impl Fn() -> bool + Send + Sync + 'static) -> Result<Self> {
+    pub(crate) fn start(
+        count: usize,
+        supervisor: &Threads,
+        writes_held: impl Fn() -> bool + Send + Sync + 'static,
+    ) -> Result<Self> {
         let lane = || VecDeque::with_capacity(QUEUE_MAX);
-        let queue = Queue { writes: lane(), reads: lane(), turn: Lane::Writes, reading: 0, open: true, panics: 0 };
+        let queue = Queue {
+            writes: lane(),
+            reads: lane(),
+            short: lane(),
+            threads: count,
+            turn: Lane::Writes,
+            reading: 0,
+            writing: 0,
+            hurrying: 0,
+            open: true,
+            panics: 0,
+        };
         let shared = Arc::new(Shared {
             queue: Mutex::new(queue),
             changed: Condvar::new(),
@@ -93,11 +150,11 @@ impl Readers {
         });
         for number in 0..count {
             let of_thread = shared.clone();
-            let thread = std::thread::Builder::new()
-                .name(format!("reader-{number}"))
-                .stack_size(READER_STACK_BYTES)
-                .spawn(move || of_thread.work())
-                .map_err(|error| Error::io(format!("the kernel refused a reader thread: {error}")))?;
+            let work = move || {
+                of_thread.work();
+                Ok(())
+            };
+            let thread = supervisor.spawn(&format!("reader-{number}"), READER_STACK_BYTES, work)?;
             shared.threads.lock().push(thread);
         }
         Ok(Self { shared })
@@ -122,7 +179,7 @@ impl Readers {
     /// Jobs that wait for a thread.
     pub fn waiting(&self) -> usize {
         let queue = self.shared.queue.lock();
-        queue.writes.len() + queue.reads.len()
+        queue.writes.len() + queue.reads.len() + queue.short.len()
     }
 
     /// Jobs that panicked since the start.
@@ -145,18 +202,22 @@ impl Readers {
 impl Shared {
     fn work(&self) {
         while let Some((lane, job)) = self.next() {
-            // The job owns what it touches; what it shares is guarded by locks that do not poison.
-            if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            let done = supervise::caught("a request", || {
+                job();
+                Ok(())
+            });
+            if let Err(error) = done {
                 self.queue.lock().panics += 1;
-                tracing::error!("a request failed by a mistake of ours; its client gets an error, the server goes on");
+                tracing::error!("its client gets status 500: {error}");
             }
-            if lane == Lane::Reads {
-                let mut queue = self.queue.lock();
-                queue.reading -= 1;
-                // Reads that were held back had nobody to wake them.
-                if !queue.reads.is_empty() {
-                    self.changed.notify_one();
-                }
+            let mut queue = self.queue.lock();
+            *queue.running(lane) -= 1;
+            // Jobs that were held back had nobody to wake them.
+            match queue.open {
+                true if queue.is_empty() => {}
+                true => _ = self.changed.notify_one(),
+                // Those that wait for the end look again.
+                false => _ = self.changed.notify_all(),
             }
         }
     }
@@ -167,12 +228,12 @@ impl Shared {
             let reads = if queue.open && (self.writes_held)() { READS_HELD } else { usize::MAX };
             if let Some(job) = queue.pop(reads) {
                 // The thread that was woken for a write may have found that it was the turn of reads.
-                if !queue.writes.is_empty() {
+                if !queue.is_empty() {
                     self.changed.notify_one();
                 }
                 return Some(job);
             }
-            if !queue.open {
+            if !queue.open && queue.is_empty() {
                 return None;
             }
             self.changed.wait(&mut queue);
@@ -189,7 +250,7 @@ mod tests {
 
     /// One reader that is held up until the sender is used or dropped.
     fn held() -> (Readers, SyncSender<()>) {
-        let readers = Readers::start(1, || false).unwrap();
+        let readers = Readers::start(1, &Threads::default(), || false).unwrap();
         let (release, gate) = sync_channel::<()>(1);
         let (started, running) = sync_channel::<()>(1);
         let hold = move || {
@@ -199,6 +260,28 @@ mod tests {
         readers.run(Lane::Reads, Box::new(hold)).unwrap();
         running.recv().unwrap();
         (readers, release)
+    }
+
+    #[test]
+    fn a_short_request_finds_a_thread_whatever_runs() {
+        let readers = Readers::start(8, &Threads::default(), || false).unwrap();
+        let (release, gate) = sync_channel::<()>(0);
+        let gate = Arc::new(Mutex::new(gate));
+        for lane in [Lane::Reads, Lane::Writes] {
+            for _ in 0..20 {
+                let gate = gate.clone();
+                readers.run(lane, Box::new(move || _ = gate.lock().recv())).unwrap();
+            }
+        }
+        for _ in 0..100 {
+            let (done, answer) = sync_channel(1);
+            readers.run(Lane::Short, Box::new(move || done.send(()).unwrap())).unwrap();
+            answer.recv().unwrap();
+        }
+        assert!(readers.waiting() >= 40 - 7);
+        drop(release);
+        readers.close();
+        assert_eq!(readers.waiting(), 0);
     }
 
     #[test]
@@ -237,7 +320,7 @@ mod tests {
 
     #[test]
     fn few_reads_run_while_writes_are_held_up() {
-        let readers = Readers::start(8, || true).unwrap();
+        let readers = Readers::start(8, &Threads::default(), || true).unwrap();
         let (sender, started) = sync_channel::<()>(16);
         let gate = Arc::new(Mutex::new(()));
         let closed = gate.lock();
@@ -263,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_panic_ends_one_job_only() {
-        let readers = Readers::start(1, || false).unwrap();
+        let readers = Readers::start(1, &Threads::default(), || false).unwrap();
         let (sender, answer) = sync_channel::<u32>(1);
         let of_job = sender.clone();
         let job = move || {

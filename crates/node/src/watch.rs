@@ -8,6 +8,7 @@
 
 use crate::base::ALLOCATOR;
 use parking_lot::{Condvar, Mutex};
+use ramekin_base::supervise::{self, Threads};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::FolderLock;
 use ramekin_memory::{Budget, Ledger, Reservation, allocator_decay, allocator_resident};
@@ -15,13 +16,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often the book is compared with the scales.
+/// Between two comparisons of what is reserved with what the kernel charges.
 const EVERY: Duration = Duration::from_secs(1);
 /// Rounds between two lines about the same finding.
 const QUIET_ROUNDS: u32 = 60;
-/// Of what is booked and not touched, the bytes that are counted on to stay so.
+/// Bytes that are reserved and not touched, and are taken to stay so.
 const UNTOUCHED_MAX: u64 = 2 << 20;
-/// Up to this budget all of it is.
+/// Up to this budget all of them are.
 const SMALL_BUDGET: u64 = 32 << 20;
 const STACK_BYTES: usize = 128 << 10;
 const KEPT_FORMULA: &str = "held by the allocator - handed out - what base has for it";
@@ -36,15 +37,15 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    pub(crate) fn start(budget: Budget, lock: Arc<FolderLock>, on_fault: Fault) -> Result<Self> {
+    pub(crate) fn start(budget: Budget, lock: Arc<FolderLock>, supervisor: &Threads, on_fault: Fault) -> Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let of_thread = stop.clone();
         let kept = budget.root().child("allocator", KEPT_FORMULA).try_reserve(0)?;
-        let thread = std::thread::Builder::new()
-            .name("watch".to_owned())
-            .stack_size(STACK_BYTES)
-            .spawn(move || run(&of_thread, &budget, kept, &lock, on_fault))
-            .map_err(|error| Error::io(format!("the kernel refused the watch thread: {error}")))?;
+        let work = move || {
+            run(&of_thread, &budget, kept, &lock, on_fault);
+            Ok(())
+        };
+        let thread = supervisor.spawn("watch", STACK_BYTES, work)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 
@@ -67,10 +68,14 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lo
             break;
         }
         drop(stopped);
-        allocator_decay();
-        let ledger = Ledger::take(budget);
-        quiet = report(&ledger, quiet);
-        book(&mut kept, ledger.budget_bytes, ledger.unaccounted_bytes, allocator_resident().unwrap_or_default());
+        // A round that panics is one round; the panic itself is in the log.
+        _ = supervise::caught("a round of the watch", || {
+            allocator_decay();
+            let ledger = Ledger::totals(budget);
+            quiet = report(&ledger, quiet);
+            book(&mut kept, ledger.budget_bytes, ledger.unaccounted_bytes, allocator_resident().unwrap_or_default());
+            Ok(())
+        });
         if let (Err(error), Some(on_fault)) = (lock.check(), on_fault.take_if(|_| lock.check().is_err())) {
             on_fault(error);
         }

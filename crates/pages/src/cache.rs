@@ -27,7 +27,7 @@ use ramekin_base::{Error, Kind, Result, Size};
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Budget, YieldOrder};
 use std::collections::VecDeque;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -87,9 +87,11 @@ pub(crate) struct Cache {
     pub(crate) purse: Mutex<Purse>,
     pub(crate) residents: Mutex<Vec<(Weak<PageFile>, u32)>>,
     pub(crate) gate: Gate,
+    /// Files that are to be removed by [`Pages::remove_dropped`]; `None`: they go at once.
+    removals: Mutex<Option<Vec<PathBuf>>>,
     /// Pages of all open files.
     open_pages: AtomicU64,
-    /// Held by the one fetch that is next in line when memory is short.
+    /// Fetches that found no memory try again one at a time, in the order in which they came, under this lock.
     hungry: Mutex<()>,
     pub(crate) tally: Tally,
 }
@@ -99,6 +101,8 @@ pub(crate) struct Tally {
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) evictions: AtomicU64,
+    /// Places of the ring that were looked at by those who take pages out of its middle.
+    pub(crate) walked: AtomicU64,
 }
 
 impl Pages {
@@ -119,6 +123,7 @@ impl Pages {
             residents: Mutex::default(),
             gate: Gate::default(),
             hungry: Mutex::default(),
+            removals: Mutex::new(None),
             tally: Tally::default(),
         });
         budget.add_yielder(YieldOrder::Pages, Arc::new(PageYield(Arc::downgrade(&cache))));
@@ -150,6 +155,14 @@ impl Pages {
         Pages { cache: self.cache.clone(), trip: Some(Arc::default()) }
     }
 
+    /// Counts reads that bring what no page file has, such as records of the log.
+    pub fn count_reads(&self, reads: u64, pages: u64) {
+        if let Some(trip) = &self.trip {
+            trip.reads.fetch_add(reads, Ordering::Relaxed);
+            trip.read_pages.fetch_add(pages, Ordering::Relaxed);
+        }
+    }
+
     /// What was fetched through a handle that counts.
     pub fn trip(&self) -> Trip {
         let Some(trip) = &self.trip else { return Trip::default() };
@@ -169,6 +182,18 @@ impl Pages {
         }
     }
 
+    /// From now on files that are to go stay until [`Pages::remove_dropped`]: taking a large file from the disk takes long, and
+    /// its last reader is a query.
+    pub fn defer_removals(&self) {
+        self.cache.removals.lock().get_or_insert_default();
+    }
+
+    /// Removes the files that were dropped since.
+    pub fn remove_dropped(&self) {
+        let dropped = self.cache.removals.lock().as_mut().map(std::mem::take).unwrap_or_default();
+        dropped.iter().for_each(|path| self.cache.remove_now(path));
+    }
+
     /// Takes every page out of memory that nobody holds and no resident section needs.
     pub fn evict_all(&self) {
         while self.cache.evict(ROOM_STEP).0 > 0 {}
@@ -176,11 +201,23 @@ impl Pages {
 }
 
 impl Cache {
-    /// Whether so many pages may enter without a thought for those that are there: more than one turn of the hand makes free
-    /// is free. What it made free is for pages that are wanted again.
+    /// True if `pages` fit without eviction, with two steps of eviction left over for pages that are known to be read again.
     pub(crate) fn has_room(&self, pages: usize) -> bool {
         let unused = self.purse.lock().unused();
         Self::cost((pages + 2 * EVICT_STEP) as u32) <= self.budget.free() + unused
+    }
+
+    /// A file that nobody names any more goes, at once or when somebody sees to it.
+    pub(crate) fn remove(&self, path: &Path) {
+        match &mut *self.removals.lock() {
+            Some(later) => later.push(path.to_owned()),
+            None => self.remove_now(path),
+        }
+    }
+
+    fn remove_now(&self, path: &Path) {
+        // What cannot be removed now is not named by any manifest and goes at the next start.
+        _ = self.disk.rename(path, None);
     }
 
     /// Room for pages that will be cached. The budget's other users are not asked; our own cached pages

@@ -107,8 +107,8 @@ impl Yield for PageYield {
     }
 }
 
-/// Turns resident sections back into paged ones when pages were not enough: spare ones and then of the lowest priority,
-/// and of these the smallest that is enough, or else the largest.
+/// The second stage of reclaim: resident sections become paged. First the redundant ones, if they alone are enough; then by
+/// priority; within a priority the smallest section that covers the request, or else the largest.
 pub(crate) struct SectionYield(pub(crate) Weak<Cache>);
 
 impl Yield for SectionYield {

@@ -15,7 +15,8 @@ use crate::frames::FRAMES;
 use crate::word::Pin;
 use crate::{Resident, Section};
 use ramekin_base::limits::PAGE;
-use ramekin_base::{Error, Result};
+use ramekin_base::lock::about_to_wait;
+use ramekin_base::{Error, Result, cancel};
 use std::sync::atomic::Ordering;
 
 /// Pages of one read at most: 64 KiB.
@@ -115,6 +116,11 @@ impl<'a> Fetch<'a> {
     /// Brings all pages in and pins them. `Busy` if others hold so many pages that there is no room:
     /// a fetch of at most 1 MiB finds room as soon as they let go.
     pub fn run(mut self) -> Result<Pinned<'a>> {
+        // Nothing is claimed yet, so nobody waits for what is not read.
+        cancel::check()?;
+        if !self.spans.is_empty() {
+            about_to_wait("a fetch of pages");
+        }
         self.spans.sort_unstable_by_key(|span| span.first);
         self.spans.dedup_by(|next, span| {
             let melts = next.first <= span.end && next.section.is(span.section);
@@ -149,7 +155,7 @@ impl<'a> Fetch<'a> {
     }
 }
 
-/// Pins every page of the spans or has it in a frame, or none.
+/// Pins every page of every span, or copies it into a frame. All or nothing: after an error no pin is held.
 fn pin_all<'a>(cache: &Cache, spans: &mut [Span<'a>]) -> Result<Trip> {
     let (mut claims, mut waits) = (Vec::new(), Vec::new());
     let (mut pages, mut full) = (0, false);
@@ -235,7 +241,7 @@ fn bring_in<'a>(
         }
         let Some(first) = waits.first() else { return Ok(()) };
         let word = cache.space.word(first.page);
-        cache.gate.wait(|| !word.is_moving());
+        cache.gate.wait(|| !word.is_moving())?;
         let mut full = false;
         waits.retain(|claim| match pin_or_claim(cache, claim.page, claim.heat) {
             Outcome::Pinned => false,
@@ -314,7 +320,7 @@ fn to_frames(cache: &Cache, spans: &mut [Span<'_>], claims: &mut [Claim<'_>]) {
 }
 
 fn too_many_pins() -> Error {
-    Error::busy("a page is read by over a thousand queries at one time; try again")
+    Error::busy("more than a thousand queries read one page at this moment; try again")
 }
 
 impl<'a> Pinned<'a> {

@@ -3,12 +3,13 @@
 //! ```text
 //!   open:  the last 64 KiB ─► footer ─► checksums and directory (mostly in the same 64 KiB)
 //!          nothing else is read and nothing is mapped; pages come when they are asked for
-//!   drop:  its pages leave memory, its addresses are free again
+//!   drop:  its pages leave memory, its addresses are free again; the file itself goes later where somebody sees to it,
+//!          since its last reader is mostly a query (see `Pages::remove_dropped`)
 //! ```
 
 use crate::Section;
 use crate::cache::Cache;
-use crate::format::{Entry, Footer, decode_directory, decode_footer};
+use crate::format::{Entry, Footer, decode_directory, decode_footer, identity, page_crc};
 use crate::keep::Keep;
 use parking_lot::Mutex;
 use ramekin_base::limits::PAGE;
@@ -35,6 +36,10 @@ pub struct PageFile {
     tables: Tables,
     sections: Box<[SectionState]>,
     remove: AtomicBool,
+    /// The first pages that failed their checksums.
+    damage: OnceLock<String>,
+    /// Somebody was told of them.
+    damage_told: AtomicBool,
 }
 
 struct SectionState {
@@ -78,6 +83,8 @@ impl PageFile {
             tables,
             sections,
             remove: AtomicBool::new(false),
+            damage: OnceLock::new(),
+            damage_told: AtomicBool::new(false),
         }))
     }
 
@@ -202,7 +209,17 @@ impl PageFile {
     }
 
     pub(crate) fn verify(&self, number: u32, page: &[u8]) -> bool {
-        self.tables.checksums.get(number as usize) == Some(&crc32c::crc32c(page))
+        self.tables.checksums.get(number as usize) == Some(&page_crc(self.tables.footer.identity, number, page))
+    }
+
+    /// The first damage that was found in it, by whatever read: it stays until another file takes its place.
+    pub fn damage(&self) -> Option<&str> {
+        self.damage.get().map(String::as_str)
+    }
+
+    /// The same, once: for a line in the log.
+    pub fn tell_damage(&self) -> Option<&str> {
+        self.damage().filter(|_| !self.damage_told.swap(true, Ordering::SeqCst))
     }
 
     /// The error for pages that fail their checksums.
@@ -211,7 +228,10 @@ impl PageFile {
         let tag = self.sections.iter().find(|section| holds(&section.entry)).map_or(0, |section| section.entry.tag);
         let list = numbers.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
         let text = format!("page {list} (section {tag}) fails its checksum; restore the file from a copy");
-        Error::corrupt(text).at(self.path().display())
+        let error = Error::corrupt(text).at(self.path().display());
+        // A second finding adds nothing: the file is to be replaced.
+        let _ = self.damage.set(error.message().to_owned());
+        error
     }
 }
 
@@ -228,7 +248,7 @@ impl Drop for PageFile {
         for page in pages.clone() {
             let word = cache.space.word(page);
             if word.is_moving() {
-                cache.gate.wait(|| !word.is_moving());
+                cache.gate.wait_on(|| !word.is_moving());
             }
         }
         (0..self.sections.len() as u32).for_each(|index| self.discharge_owner(index));
@@ -241,8 +261,7 @@ impl Drop for PageFile {
         cache.count_open(0, pages.len() as u32);
         cache.residents.lock().retain(|(file, _)| file.strong_count() > 0);
         if *self.remove.get_mut() {
-            // What cannot be removed now is not named by any manifest and goes at the next start.
-            let _ = cache.disk.rename(self.file.path(), None);
+            cache.remove(self.file.path());
         }
     }
 }
@@ -265,6 +284,9 @@ impl Tables {
 
     fn decode(tail: &Tail<'_>, bytes: u64) -> Result<Self> {
         let footer = tail.with(bytes - PAGE as u64, PAGE, |page| decode_footer(page, bytes))?;
+        if footer.identity != 0 && footer.identity != identity(tail.file.path()) {
+            return Err(Error::corrupt("is another file under this name; restore it from a copy"));
+        }
         let data_bytes = u64::from(footer.data_pages) * PAGE as u64;
         let cost = PageFile::open_cost(data_bytes, footer.sections as usize, footer.meta_bytes as usize);
         let reservation = tail.account.try_reserve(cost)?;

@@ -1,11 +1,12 @@
 //! Brings claimed pages into memory: one batch of reads over all files, each page checked, all or
-//! nothing.
+//! nothing. A panic on the way is an error like any other: whoever waits for the pages must hear that they do not come.
 
 use crate::cache::Cache;
 use crate::file::PageFile;
-use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Result};
 use ramekin_disk::ReadOp;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A page that is `Moving` and ours to read.
 #[derive(Clone, Copy)]
@@ -31,7 +32,9 @@ impl Cache {
     /// of memory again; paying for them stays the caller's affair. `claims` is sorted by page. Returns how many reads it
     /// took.
     pub(crate) fn fill(&self, claims: &[Claim<'_>], run: usize) -> Result<usize> {
-        let filled = self.read(claims, run).and_then(|reads| self.check(claims).map(|()| reads));
+        let fill = || self.read(claims, run).and_then(|reads| self.check(claims).map(|()| reads));
+        let panicked = |_| Err(Error::bug("reading pages ended in a panic, which the log tells of"));
+        let filled = catch_unwind(AssertUnwindSafe(fill)).unwrap_or_else(panicked);
         if filled.is_err() {
             let pages: Vec<u32> = claims.iter().filter(|claim| !claim.is_framed()).map(|claim| claim.page).collect();
             self.space.discard(&pages);

@@ -1,4 +1,4 @@
-//! The form of a page file, version 1, and its decoders. Pure functions over bytes: they never
+//! The form of a page file, versions 1 and 2, and its decoders. Pure functions over bytes: they never
 //! panic, and every length they return is checked against the length of the file.
 //!
 //! ```text
@@ -15,17 +15,22 @@
 //!          └──────────────────────────────┘
 //! ```
 //!
+//! The checksum of a page also covers its *place*: the [`identity`] of its file, which follows from the file's name, and its
+//! number. So a page of another place or of another file is refused, and so is a whole file under another's name. Version 1
+//! covered the bytes alone; 0 stands for its identity.
+//!
 //! Every byte of the file lies under exactly one checksum. For all versions to come, the footer is
 //! the last page, begins with the magic bytes and the version, and ends with its own CRC32C.
 
 use crate::Priority;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
+use std::path::Path;
 use zerocopy::byteorder::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The format that this code writes, and the newest that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Sections of one file.
 pub const SECTIONS_MAX: usize = 4096;
 /// Bytes that a file's owner may store beside the sections; they stay in memory while it is open.
@@ -44,6 +49,25 @@ pub struct Footer {
     pub meta_bytes: u32,
     pub checksums_crc: u32,
     pub directory_crc: u32,
+    /// Which file it is; 0: one of version 1, which does not say.
+    pub identity: u32,
+}
+
+/// What a file of this name is called in its own pages; never 0.
+pub fn identity(path: &Path) -> u32 {
+    let name = path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
+    crc32c::crc32c(name).max(1)
+}
+
+/// The checksum of page `number` of the file with this identity.
+pub fn page_crc(identity: u32, number: u32, page: &[u8]) -> u32 {
+    if identity == 0 {
+        return crc32c::crc32c(page);
+    }
+    let mut place = [0; 8];
+    place[..4].copy_from_slice(&identity.to_le_bytes());
+    place[4..].copy_from_slice(&number.to_le_bytes());
+    crc32c::crc32c_append(crc32c::crc32c(&place), page)
 }
 
 /// One section as the directory names it.
@@ -73,6 +97,7 @@ struct RawFooter {
     meta_bytes: U32,
     checksums_crc: U32,
     directory_crc: U32,
+    identity: U32,
 }
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -111,13 +136,14 @@ impl Footer {
 pub fn encode_footer(footer: &Footer) -> [u8; PAGE] {
     let raw = RawFooter {
         magic: MAGIC,
-        version: VERSION.into(),
+        version: if footer.identity == 0 { 1 } else { VERSION }.into(),
         page_bytes: (PAGE as u32).into(),
         data_pages: u64::from(footer.data_pages).into(),
         sections: footer.sections.into(),
         meta_bytes: footer.meta_bytes.into(),
         checksums_crc: footer.checksums_crc.into(),
         directory_crc: footer.directory_crc.into(),
+        identity: footer.identity.into(),
     };
     let mut page = [0; PAGE];
     page[..size_of::<RawFooter>()].copy_from_slice(raw.as_bytes());
@@ -149,8 +175,9 @@ pub fn decode_footer(page: &[u8], file_bytes: u64) -> Result<Footer> {
         meta_bytes: raw.meta_bytes.get(),
         checksums_crc: raw.checksums_crc.get(),
         directory_crc: raw.directory_crc.get(),
+        identity: raw.identity.get(),
     };
-    let sane = version == VERSION
+    let sane = version == if footer.identity == 0 { 1 } else { VERSION }
         && raw.page_bytes.get() as usize == PAGE
         && u64::from(footer.data_pages) <= DATA_PAGES_MAX
         && footer.sections as usize <= SECTIONS_MAX
@@ -228,7 +255,7 @@ mod tests {
         let mut directory = encode_directory(&entries, b"meta");
         directory.resize(PAGE, 0);
         let directory_crc = crc32c::crc32c(&directory);
-        (Footer { data_pages: 3, sections: 3, meta_bytes: 4, checksums_crc: 77, directory_crc }, directory)
+        (Footer { data_pages: 3, sections: 3, meta_bytes: 4, checksums_crc: 77, directory_crc, identity: 5 }, directory)
     }
 
     #[test]
@@ -242,11 +269,21 @@ mod tests {
     }
 
     #[test]
+    fn a_footer_of_version_1_is_read_and_its_pages_are_checked_by_their_bytes() {
+        let footer = Footer { identity: 0, ..sample().0 };
+        let page = encode_footer(&footer);
+        assert_eq!((page[8], decode_footer(&page, 6 * 4096).unwrap()), (1, footer));
+        assert_eq!(page_crc(0, 7, b"bytes"), crc32c::crc32c(b"bytes"));
+        let here = page_crc(5, 7, b"bytes");
+        assert!(here != page_crc(5, 8, b"bytes") && here != page_crc(6, 7, b"bytes"));
+    }
+
+    #[test]
     fn a_newer_version_and_a_wrong_length_say_so() {
         let (footer, _) = sample();
         let mut page = encode_footer(&footer);
         assert_eq!(decode_footer(&page, 7 * 4096).unwrap_err().kind(), Kind::Corrupt);
-        page[8] = 2;
+        page[8] = 3;
         assert_eq!(decode_footer(&page, 6 * 4096).unwrap_err().kind(), Kind::Corrupt);
         let crc = crc32c::crc32c(&page[..CRC_AT]);
         page[CRC_AT..].copy_from_slice(&crc.to_le_bytes());
@@ -277,6 +314,7 @@ mod tests {
                 meta_bytes: u32::from(head.get(2).copied().unwrap_or(0)),
                 checksums_crc: 0,
                 directory_crc: crc32c::crc32c(&body),
+                identity: 0,
             };
             if let Ok((entries, meta)) = decode_directory(&footer, &body) {
                 prop_assert!(meta.len() == footer.meta_bytes as usize);

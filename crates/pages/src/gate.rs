@@ -1,10 +1,17 @@
 //! Where threads wait for a page or a section that another thread is moving.
 //!
-//! One gate for all: moves are short, waiting is rare, and the mover pays one load when nobody waits.
+//! One gate for all: moves are short, waiting is rare, and the mover pays one load when nobody waits. Whoever waits looks
+//! again now and then by itself, hears that its own work was given up, and waits no longer than [`WAIT_MOST`].
 
 use parking_lot::{Condvar, Mutex};
+use ramekin_base::{Error, Result, cancel};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
+
+/// Between two looks of one who waits.
+const LOOK: Duration = Duration::from_millis(50);
+/// A move is one batch of reads, or less: one that takes longer has died, or its disk has.
+const WAIT_MOST: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 pub(crate) struct Gate {
@@ -24,11 +31,29 @@ impl Gate {
         }
     }
 
-    /// Waits until `done` holds.
-    pub(crate) fn wait(&self, mut done: impl FnMut() -> bool) {
+    /// Waits until `done` holds. Fails where the work of this thread is given up, or where it takes too long.
+    pub(crate) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<()> {
+        let mut outcome = Ok(());
+        self.enter(|gate, guard| {
+            let mut looks = WAIT_MOST.as_millis() / LOOK.as_millis();
+            while !done() && outcome.is_ok() {
+                if gate.moved.wait_for(guard, LOOK).timed_out() {
+                    looks -= 1;
+                    outcome = match looks {
+                        0 => Err(Error::io("another thread has been reading a page for a minute and has not ended")),
+                        _ => cancel::check(),
+                    };
+                }
+            }
+        });
+        outcome
+    }
+
+    /// The same for one who cannot go on otherwise.
+    pub(crate) fn wait_on(&self, mut done: impl FnMut() -> bool) {
         self.enter(|gate, guard| {
             while !done() {
-                gate.moved.wait(guard);
+                gate.moved.wait_for(guard, LOOK);
             }
         });
     }

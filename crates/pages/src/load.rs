@@ -1,7 +1,8 @@
 //! Sections become resident and go back to pages.
 //!
 //! ```text
-//!   load     would all fit? ─► batch by batch: pay ─► take over what is cached ─► read the rest in big runs
+//!   load     would all fit? ─► what is cached leaves the ring ─► batch by batch: pay ─► keep what is cached, read the rest
+//!            in big runs ─► keep what was cached meanwhile
 //!   unload   wait for the last guard ─► pinned pages become cached ones, the others leave memory
 //! ```
 //!
@@ -12,10 +13,12 @@ use crate::cache::Cache;
 use crate::file::PageFile;
 use crate::fill::Claim;
 use crate::keep::{Drain, Start};
-use crate::word::Unkeep;
+use crate::word::{Unkeep, Word};
 use ramekin_base::Result;
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Pages of one read.
 const RUN: usize = 64;
@@ -36,7 +39,7 @@ impl PageFile {
         loop {
             match keep.start() {
                 Start::Resident => return Ok(()),
-                Start::Wait => cache.gate.wait(|| !keep.is_moving()),
+                Start::Wait => cache.gate.wait(|| !keep.is_moving())?,
                 Start::Load => break,
             }
         }
@@ -55,45 +58,66 @@ impl PageFile {
     fn keep_all(&self, pages: Range<u32>) -> Result<()> {
         let cache = self.cache();
         cache.space.use_huge(pages.clone(), true);
+        let mut ours = cache.take_aside(&pages);
+        let mut paid = pages.start;
+        let mut kept = Ok(());
         for batch in batches(pages.clone()) {
-            let kept = cache
-                .take_kept(batch.len())
-                .and_then(|()| self.keep_batch(&batch).inspect_err(|_| cache.release(batch.clone())));
+            kept = cache.take_kept(batch.len());
             if kept.is_err() {
-                cache.release(pages.start..batch.start);
-                cache.space.use_huge(pages, false);
-                return kept;
+                break;
+            }
+            paid = batch.end;
+            ours = cache.take_over(ours, batch.end);
+            kept = self.keep_rest(&batch).map(|_| ());
+            if kept.is_err() {
+                break;
+            }
+        }
+        let kept = kept.and_then(|()| self.keep_late(&pages));
+        if kept.is_err() {
+            cache.ring.lock().extend(ours);
+            cache.release(pages.start..paid);
+            cache.space.use_huge(pages, false);
+        }
+        kept
+    }
+
+    /// Keeps the pages of a range that is paid for and that a fetch cached, or that it and the clock's hand were moving, while
+    /// the others were read.
+    fn keep_late(&self, pages: &Range<u32>) -> Result<()> {
+        let cache = self.cache();
+        while let Some(late) = pages.clone().find(|page| !cache.space.word(*page).is_kept()) {
+            let ours = cache.take_aside(&(late..pages.end));
+            cache.take_over(ours, pages.end);
+            for batch in batches(late..pages.end) {
+                if let Some(word) = self.keep_rest(&batch)? {
+                    cache.gate.wait(|| !word.is_moving())?;
+                }
             }
         }
         Ok(())
     }
 
-    /// Makes every page of a batch that is paid for `Kept`.
-    fn keep_batch(&self, batch: &Range<u32>) -> Result<()> {
+    /// Reads the pages of a batch that nobody has. Returns one that somebody has, and that is not kept yet.
+    fn keep_rest(&self, batch: &Range<u32>) -> Result<Option<&Word>> {
         let cache = self.cache();
         let mut claims = Vec::with_capacity(batch.len());
-        loop {
-            cache.take_over(batch);
-            let mut busy = None;
-            claims.clear();
-            for page in batch.clone() {
-                let word = cache.space.word(page);
-                if word.is_kept() {
-                    continue;
-                }
-                if word.claim() {
-                    claims.push(Claim { file: self, page, to: page, heat: 0 });
-                } else {
-                    busy = Some(word);
-                }
+        let mut busy = None;
+        for page in batch.clone() {
+            let word = cache.space.word(page);
+            if word.is_kept() {
+                continue;
             }
-            cache.fill(&claims, RUN)?;
-            claims.iter().for_each(|claim| cache.space.word(claim.page).publish_kept());
-            cache.gate.notify();
-            // A page that a fetch or the clock's hand was moving is looked at again.
-            let Some(word) = busy else { return Ok(()) };
-            cache.gate.wait(|| !word.is_moving());
+            if word.claim() {
+                claims.push(Claim { file: self, page, to: page, heat: 0 });
+            } else {
+                busy = Some(word);
+            }
         }
+        cache.fill(&claims, RUN)?;
+        claims.iter().for_each(|claim| cache.space.word(claim.page).publish_kept());
+        cache.gate.notify();
+        Ok(busy)
     }
 
     pub(crate) fn unload(&self, index: u32) -> Drain {
@@ -119,14 +143,33 @@ impl PageFile {
 }
 
 impl Cache {
-    /// Cached pages of the range become kept ones; they are paid for already.
-    fn take_over(&self, pages: &Range<u32>) {
+    /// Takes the cached pages of a range out of the ring, so that the clock's hand passes them over; ascending. The ring is
+    /// walked through once, however many batches there are.
+    fn take_aside(&self, pages: &Range<u32>) -> VecDeque<u32> {
+        let mut aside = Vec::new();
         let mut ring = self.ring.lock();
-        let before = ring.len();
-        ring.retain(|page| !(pages.contains(page) && self.space.word(*page).keep()));
-        let taken = before - ring.len();
+        self.tally.walked.fetch_add(ring.len() as u64, Ordering::Relaxed);
+        ring.retain(|page| {
+            let is_ours = pages.contains(page);
+            if is_ours {
+                aside.push(*page);
+            }
+            !is_ours
+        });
         drop(ring);
-        self.purse.lock().give_cached(taken);
+        aside.sort_unstable();
+        aside.into()
+    }
+
+    /// Of pages that stand aside those before `end` become kept ones, which are paid for already. Returns the others.
+    fn take_over(&self, mut aside: VecDeque<u32>, end: u32) -> VecDeque<u32> {
+        let ours = aside.partition_point(|page| *page < end);
+        for page in aside.drain(..ours) {
+            let is_kept = self.space.word(page).keep();
+            debug_assert!(is_kept, "a page that stands aside stays cached");
+        }
+        self.purse.lock().give_cached(ours);
+        aside
     }
 
     /// Kept pages of the range leave memory, or become cached ones if someone has pinned them; what was
@@ -153,5 +196,46 @@ impl Cache {
             self.space.discard(&taken);
         }
         self.purse.lock().give_kept(left);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Pages, Priority};
+    use ramekin_base::limits::PAGE;
+    use ramekin_disk::{Engine, Local};
+    use ramekin_memory::Budget;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    /// A section of many batches, some pages of each cached: what a load looks at of the ring is not multiplied by the batches.
+    #[test]
+    fn a_load_walks_through_the_ring_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = Arc::new(Local::new(Engine::Pread, folder.path()).unwrap());
+        let budget = Budget::new(64 << 20);
+        let account = budget.root().child("files", "");
+        let pages = Pages::new(disk, budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
+        let mut writer = pages.create(&folder.path().join("a"), &account).unwrap();
+        let count = 8 * super::BATCH as usize;
+        writer.begin(1, Priority::Vectors).unwrap();
+        (0..count * PAGE / 64).for_each(|_| writer.write(&[7; 64]).unwrap());
+        writer.end().unwrap();
+        writer.finish(&[]).unwrap();
+        let file = pages.open(&folder.path().join("a"), &account).unwrap();
+        let section = file.section(1).unwrap();
+        for page in (0..count).step_by(4) {
+            let mut fetch = pages.fetch();
+            fetch.want(&section, (page * PAGE) as u64, PAGE).unwrap();
+            fetch.run().unwrap();
+        }
+        let cached = pages.stats().cached_bytes / PAGE as u64;
+        section.load().unwrap();
+        assert!(pages.cache.tally.walked.load(Ordering::Relaxed) <= cached);
+        let stats = pages.stats();
+        assert_eq!((stats.cached_bytes, stats.resident_bytes), (0, (count * PAGE) as u64));
+        assert!(section.resident().unwrap().iter().all(|byte| *byte == 7));
+        section.unload();
+        assert_eq!(pages.stats().resident_bytes, 0);
     }
 }

@@ -108,7 +108,8 @@ impl Purse {
         match owned.hand_over(bytes, account) {
             Ok(held) => {
                 self.owned -= bytes;
-                self.held.join(held);
+                let joined = self.held.join(held);
+                debug_assert!(joined.is_ok(), "both are of the cache's account");
             }
             Err(_) => debug_assert!(false, "the cache's account has no limit of its own"),
         }

@@ -42,7 +42,7 @@ impl Section {
         self.file.set_owner(self.index, account);
     }
 
-    /// Says which other sections of its file do its work if it leaves: while one of them is resident, it leaves before them.
+    /// Declares `others` as substitutes for this section: while one of them is resident, this one is evicted first.
     pub fn spare_beside<'a>(&self, others: impl Iterator<Item = &'a Section>) {
         self.file.set_spare_beside(self.index, others.map(|other| other.index));
     }
@@ -70,7 +70,8 @@ impl Section {
     /// Lets the section go back to pages: at once, or when the last guard is dropped.
     pub fn unload(&self) {
         let keep = self.file.keep(self.index);
-        self.file.cache().gate.wait(|| !keep.is_moving());
+        // One that is still being loaded after that long stays for now.
+        _ = self.file.cache().gate.wait(|| !keep.is_moving());
         self.file.unload(self.index);
     }
 

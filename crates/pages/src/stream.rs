@@ -5,7 +5,7 @@
 use crate::Section;
 use crate::file::PageFile;
 use ramekin_base::limits::PAGE;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, cancel};
 use ramekin_disk::{Aligned, ReadOp};
 use ramekin_memory::Account;
 
@@ -77,6 +77,7 @@ impl Stream {
     fn refill(&mut self) -> Result<()> {
         // Nothing is in the window while this may fail.
         self.window = 0..0;
+        cancel::check()?;
         let start = self.at / PAGE as u64 * PAGE as u64;
         let bytes = (self.section.len() - start).min(self.buffer.len() as u64);
         if let Some(resident) = self.section.resident() {

@@ -9,7 +9,9 @@
 //! caller has synced the folder.
 
 use crate::Priority;
-use crate::format::{DATA_PAGES_MAX, Entry, Footer, META_MAX, SECTIONS_MAX, encode_directory, encode_footer};
+use crate::format::{
+    DATA_PAGES_MAX, Entry, Footer, META_MAX, SECTIONS_MAX, encode_directory, encode_footer, identity, page_crc,
+};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
 use ramekin_disk::{Aligned, Disk, File, Open, Sync};
@@ -124,6 +126,7 @@ impl PageWriter {
             meta_bytes: meta.len() as u32,
             checksums_crc,
             directory_crc,
+            identity: identity(self.file.path()),
         };
         self.append_table(&encode_footer(&footer))?;
         self.flush(false)?;
@@ -166,7 +169,9 @@ impl PageWriter {
                 self.reservation.grow((CHECKSUMS_STEP * 4) as u64)?;
                 self.checksums.reserve_exact(CHECKSUMS_STEP);
             }
-            self.checksums.extend(self.buffer[..self.filled].chunks_exact(PAGE).map(crc32c::crc32c));
+            let (identity, numbers) = (identity(self.file.path()), self.checksums.len() as u32..);
+            let pages = numbers.zip(self.buffer[..self.filled].chunks_exact(PAGE));
+            self.checksums.extend(pages.map(|(number, page)| page_crc(identity, number, page)));
         }
         self.disk.write(&self.file, self.flushed, &self.buffer[..self.filled])?;
         self.flushed += self.filled as u64;

@@ -149,3 +149,28 @@ fn a_full_disk_leaves_no_file_and_no_memory() {
         assert_eq!(outcome.is_err(), store.disk.list(Path::new("/")).unwrap().is_empty());
     }
 }
+
+#[path = "../../vectors/tests/gate/mod.rs"]
+#[allow(dead_code, reason = "of the gate only what stands at it is used")]
+mod gate;
+
+#[test]
+fn a_panic_while_pages_are_read_is_told_and_leaves_them_to_others() {
+    let folder = tempfile::tempdir().unwrap();
+    let gate = gate::Gate::default();
+    let disk = Arc::new(ramekin_disk::Local::new(ramekin_disk::Engine::Pread, folder.path()).unwrap());
+    let disk = Arc::new(gate::Gated { disk, gate: gate.clone() });
+    let world = common::World::on(disk, folder, 16 << 20);
+    let section = world.file("a", &[(40, Priority::Vectors)]).section(0).unwrap();
+    gate.close(|call, _| {
+        assert_ne!(call, gate::Call::Read, "planted by a test");
+        false
+    });
+    assert_eq!(world.check(&section, 7).unwrap_err().kind(), Kind::Bug);
+    assert_eq!(section.load().unwrap_err().kind(), Kind::Bug);
+    gate.open();
+    // Nobody waits for pages that the one who was reading them has given up.
+    world.check(&section, 7).unwrap();
+    section.load().unwrap();
+    assert_eq!(&section.resident().unwrap()[..PAGE], &content(0, 0)[..]);
+}

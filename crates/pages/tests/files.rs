@@ -274,3 +274,57 @@ proptest! {
         }
     }
 }
+
+/// Two pages of a file change places, a page of another file stands in it, or a whole file stands under another's name.
+#[test]
+fn a_page_of_another_place_or_file_is_refused() {
+    let world = World::new(64 << 20);
+    let paths = ["a", "b"].map(|name| world.file(name, &[(8, Priority::Payload)]).path().to_owned());
+    let [a, b] = paths.each_ref().map(|path| std::fs::read(path).unwrap());
+    let page = |number: usize| number * PAGE..(number + 1) * PAGE;
+    let refused = |bytes: &[u8], number: usize| {
+        std::fs::write(&paths[0], bytes).unwrap();
+        let file = world.open("a");
+        let section = file.section(0).unwrap();
+        let mut fetch = world.pages.fetch();
+        fetch.want(&section, (number * PAGE) as u64, PAGE).unwrap();
+        let error = fetch.run().err().unwrap();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+        assert!(error.message().contains(&format!("page {number} ")), "{error}");
+        assert_eq!(file.check().unwrap_err().kind(), Kind::Corrupt);
+    };
+    let mut moved = a.clone();
+    moved.copy_within(page(2), page(5).start);
+    // The table says what page 2 holds: it is right there, but not for place 5.
+    let table = 8 * PAGE;
+    moved.copy_within(table + 8..table + 12, table + 20);
+    let end = moved.len() - PAGE;
+    let crc = crc32c::crc32c(&moved[page(8)]);
+    moved[end + 32..end + 36].copy_from_slice(&crc.to_le_bytes());
+    let crc = crc32c::crc32c(&moved[end..end + PAGE - 4]);
+    moved[end + PAGE - 4..].copy_from_slice(&crc.to_le_bytes());
+    refused(&moved, 5);
+    // The two files hold the same bytes, and other checksums.
+    assert_eq!(a[..table], b[..table]);
+    assert_ne!(a[page(8)], b[page(8)]);
+    std::fs::write(&paths[0], &b).unwrap();
+    let error = world.pages.open(&paths[0], &world.account).err().unwrap();
+    assert_eq!(error.kind(), Kind::Corrupt);
+    assert!(error.message().contains("another file"), "{error}");
+}
+
+#[test]
+fn a_file_whose_last_reader_leaves_goes_when_somebody_sees_to_it() {
+    let world = World::new(16 << 20);
+    let file = world.file("now", &[(3, Priority::Payload)]);
+    file.remove_on_drop();
+    drop(file);
+    assert!(!world.path("now").exists());
+    world.pages.defer_removals();
+    let file = world.file("later", &[(3, Priority::Payload)]);
+    file.remove_on_drop();
+    drop(file);
+    assert!(world.path("later").exists(), "who drops it may be a query, and does not wait for the disk");
+    world.pages.remove_dropped();
+    assert!(!world.path("later").exists());
+}

@@ -40,14 +40,17 @@ pub fn open(
         }));
     };
     let (readers, mover, plans) = (node.readers().clone(), node.clone(), OfServer::new(node.clone()));
+    let asked = node.clone();
     let host = Host {
         store: node.store().clone(),
         budget: node.budget().clone(),
         run: Arc::new(move |lane, job| readers.run(lane, job)),
         set_budget: Arc::new(move |bytes, keep, at_most| mover.set_budget(bytes, keep, at_most)),
         least_budget: node.least_budget(),
+        faults: Arc::new(move || asked.faults()),
         plan: Arc::new(move |wanted| plans.plan(wanted)),
         clock,
+        cors: settings.cors.clone(),
         version: VERSION,
         engine: node.disk().engine_name().to_owned(),
         account: node.budget().root().child("door", "").child("http", "connections x buffers + bodies + answers"),

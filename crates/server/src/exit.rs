@@ -18,7 +18,7 @@ macro_rules! exits {
 exits! {
     /// All went well.
     Done = 0,
-    /// What no other code names; a mistake of ours, most likely.
+    /// An unexpected error, most likely a bug: please report it with the log.
     Other = 1,
     /// The command line, the environment, the configuration file or a certificate is wrong.
     Usage = 2,
@@ -67,7 +67,7 @@ impl Failure {
             Kind::NoSpace => Exit::Full,
             Kind::NoMemory | Kind::Invalid => Exit::Budget,
             Kind::Io | Kind::NotFound | Kind::Exists => Exit::Folder,
-            Kind::Malformed | Kind::TooLarge | Kind::Closed | Kind::Bug => Exit::Other,
+            Kind::Malformed | Kind::TooLarge | Kind::Slow | Kind::Closed | Kind::Cancelled | Kind::Bug => Exit::Other,
         };
         Self { exit, error }
     }

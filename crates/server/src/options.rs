@@ -23,6 +23,7 @@ pub enum Value {
     Address,
     Engine,
     Key,
+    Origin,
     Level,
     Seconds,
 }
@@ -66,6 +67,12 @@ pub const OPTIONS: &[Opt] = &[
         help: "Certificate chain in PEM; with --tls-key the door speaks TLS",
     },
     Opt { name: "tls-key", value: Value::File, default: "", help: "Private key in PEM" },
+    Opt {
+        name: "cors",
+        value: Value::Origin,
+        default: "",
+        help: "Origin whose pages may use the door from a browser, such as https://example.org, or *; without it none",
+    },
     Opt { name: "log-level", value: Value::Level, default: "info", help: "error, warn, info, debug or trace" },
     Opt {
         name: "drain-s",
@@ -119,6 +126,7 @@ impl Value {
             Self::Address => "ADDR|off",
             Self::Engine => "ENGINE",
             Self::Key => "KEY",
+            Self::Origin => "ORIGIN",
             Self::Level => "LEVEL",
             Self::Seconds => "SECONDS",
         }
@@ -141,6 +149,11 @@ impl Value {
             Self::Address => match text.rsplit_once(':') {
                 Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok() => Ok(()),
                 _ => wrong("is not an address; write HOST:PORT such as 127.0.0.1:6333, or off"),
+            },
+            Self::Origin if text == "*" => Ok(()),
+            Self::Origin => match text.split_once("://") {
+                Some((_, host)) if !host.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) => Ok(()),
+                _ => wrong("is not an origin; write it as https://example.org, or * for any"),
             },
             Self::Level => match text.parse::<tracing::level_filters::LevelFilter>() {
                 Ok(_) if !text.bytes().any(|byte| byte.is_ascii_digit()) => Ok(()),

@@ -28,6 +28,8 @@ const BLOCKING_THREADS: usize = 2;
 const DOOR_STACK_BYTES: usize = 512 << 10;
 /// The main thread, the doors, and one of tokio's own.
 pub const OTHER_THREADS: u64 = 1 + DOOR_THREADS as u64 + 1;
+/// What closing may take after the drain: threads end at their next look at their tokens.
+const CLOSE_AT_MOST: Duration = Duration::from_secs(3);
 /// What the drain may take longer than asked, before connections are cut.
 const CUT_AFTER: Duration = Duration::from_secs(1);
 
@@ -78,8 +80,10 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     runtime.shutdown_timeout(CUT_AFTER);
     match ended {
         Ok(()) => {
-            node.close();
-            tracing::info!("stopped; everything acknowledged is on the disk");
+            match closed_in_time(node) {
+                true => tracing::info!("stopped; everything acknowledged is on the disk"),
+                false => tracing::warn!("stopped while work was under way; everything acknowledged is in the log"),
+            }
             Ok(())
         }
         // The folder is gone: flushing into it would only fail again.
@@ -87,12 +91,26 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     }
 }
 
+/// Closes the node. A thread that does not end does not keep the process: what is acknowledged is in the log already.
+fn closed_in_time(node: Node) -> bool {
+    let (closed, is_closed) = std::sync::mpsc::sync_channel(1);
+    let close = move || {
+        node.close();
+        // Nobody listens any more if it took too long.
+        let _ = closed.send(());
+    };
+    let thread = std::thread::Builder::new().name("close".to_owned()).spawn(close);
+    thread.is_ok() && is_closed.recv_timeout(CLOSE_AT_MOST).is_ok()
+}
+
 /// Binds the address of the door.
 fn listen(address: &str) -> Result<TcpListener, Failure> {
     let failure = |error: std::io::Error| {
         let next = match error.kind() {
             std::io::ErrorKind::AddrInUse => "another process listens there; stop it or choose another --http",
-            std::io::ErrorKind::PermissionDenied => "ports below 1024 need a right that this process has not",
+            std::io::ErrorKind::PermissionDenied => {
+                "a port below 1024 needs CAP_NET_BIND_SERVICE; choose another --http, or grant it"
+            }
             _ => "choose another --http",
         };
         Failure::new(Exit::Address, Error::io(format!("cannot listen on {address}: {error}; {next}")))

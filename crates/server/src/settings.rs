@@ -28,6 +28,7 @@ pub struct Settings {
     pub read_only_api_key: Option<String>,
     /// Certificate chain and private key.
     pub tls: Option<(PathBuf, PathBuf)>,
+    pub cors: Option<String>,
     pub log_level: LevelFilter,
     pub drain: Duration,
     /// Said at the start, once the log is there.
@@ -75,6 +76,7 @@ impl Settings {
             api_key: text("api-key"),
             read_only_api_key: text("read-only-api-key"),
             tls,
+            cors: text("cors"),
             log_level: level.unwrap_or(LevelFilter::INFO),
             drain: Duration::from_secs(all.get("drain-s").and_then(|text| text.parse().ok()).unwrap_or(10)),
             warnings,

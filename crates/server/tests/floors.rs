@@ -31,6 +31,17 @@ const MAY_READ_FILES: &[(&str, &str)] = &[
 const OPENS_FILES: &[&str] =
     &["std::fs::", "use std::fs", "OpenOptions", "tokio::fs", "rustix::fs::open", "libc::open", "read_to_string("];
 
+/// Crates that may hold unsafe code, each with its reason. All others forbid it.
+const MAY_BE_UNSAFE: &[(&str, &str)] = &[
+    ("ann", "bytes of a section seen as numbers, and pages called into the processor's cache"),
+    ("disk", "memory that the kernel reads into, mappings, the ring"),
+    ("fields", "instructions of newer processors"),
+    ("lab", "the kernel's counters, and signals of what it starts"),
+    ("pages", "the one mapping that all pages live in"),
+    ("server", "the allocator's settings, and the process's own mappings"),
+    ("vecmath", "SIMD"),
+];
+
 /// Queues without a bound.
 const UNBOUNDED: &[&str] = &["mpsc::channel()", "unbounded_channel", "unbounded()", "SegQueue", "mpsc::channel::<"];
 
@@ -185,6 +196,24 @@ fn only_disk_opens_files() {
     assert!(found.is_empty(), "only the disk crate opens files:\n{}", found.join("\n"));
     for (file, why) in MAY_READ_FILES {
         assert!(root().join(file).exists(), "{file} is gone; its exception ({why}) can go too");
+    }
+}
+
+#[test]
+fn unsafe_code_is_forbidden_where_there_is_none() {
+    for folder in crates().keys().map(|name| name.trim_start_matches("ramekin-")) {
+        let source = root().join("crates").join(folder).join("src");
+        let heads = ["lib.rs", "main.rs"].map(|file| source.join(file));
+        let forbids =
+            heads.iter().filter(|head| head.exists()).all(|head| read(head).contains("#![forbid(unsafe_code)]"));
+        match MAY_BE_UNSAFE.iter().find(|(name, _)| *name == folder) {
+            None => assert!(forbids, "{folder} needs no unsafe code, so its head says #![forbid(unsafe_code)]"),
+            Some((_, why)) => {
+                let own = format!("crates/{folder}/");
+                let found = lines_with(&["unsafe "], |path| !path.starts_with(&own));
+                assert!(!found.is_empty(), "{folder} has no unsafe code left; its exception ({why}) can go");
+            }
+        }
     }
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Can the simulator see? Plants fourteen bugs, one at a time, in a copy of the tree, and asks whether some seed fails.
+"""Can the simulator see? Plants bugs, one at a time, in a copy of the tree, and asks whether some seed fails.
 
     copy of the tree --> one line made wrong --> build the simulator --> seeds until one fails --> caught, or missed
 
@@ -21,7 +21,7 @@ BUGS = [
     (
         "acknowledge before fsync",
         "crates/log/src/log.rs",
-        "let synced = self.disk.sync(Sync::File(&current.file.file));",
+        "let synced = self.disk.sync(Sync::File(&self.current.file.file));",
         "let synced: Result<()> = Ok(());",
     ),
     (
@@ -33,26 +33,32 @@ BUGS = [
     (
         "skip the checksum of a page",
         "crates/pages/src/file.rs",
-        "self.tables.checksums.get(number as usize) == Some(&crc32c::crc32c(page))",
+        "self.tables.checksums.get(number as usize) == Some(&page_crc(self.tables.footer.identity, number, page))",
         "self.tables.checksums.get(number as usize).is_some() && !page.is_empty()",
     ),
     (
         "skip the checksum of a log record's body",
         "crates/log/src/format.rs",
-        "body.len() == self.len && (self.kind == Kind::Pad || crc32c::crc32c(body) == self.body_crc)",
+        "body.len() == self.len && (!self.has_body() || crc32c::crc32c(body) == self.body_crc)",
         "body.len() == self.len",
     ),
     (
         "trim the log early",
         "crates/vectors/src/manifest.rs",
-        "log_from = log_from.min(replay_from);",
-        "_ = log_from.min(replay_from);",
+        "let log_from = state.pins.iter().copied().min().unwrap_or(applied).min(applied);",
+        "let log_from = applied;",
     ),
     (
         "publish the manifest before its bytes are synced",
-        "crates/storage/src/aside.rs",
-        "    disk.sync(Sync::File(&file))\n        .and_then(|()| disk.rename(&aside, Some(&folder.join(NAME))))",
-        "    disk.rename(&aside, Some(&folder.join(NAME)))",
+        "crates/storage/src/edits.rs",
+        "disk.sync(Sync::File(&place.file))\n            .and_then(|()| disk.rename(&path, Some(&folder.join(NAME))))",
+        "disk.rename(&path, Some(&folder.join(NAME)))",
+    ),
+    (
+        "forget to sync an edit of the manifest",
+        "crates/storage/src/edits.rs",
+        "        disk.sync(Sync::File(&place.file)).map_err(Failed::Unknown)?;\n        (place.layout.synced",
+        "        (place.layout.synced",
     ),
     (
         "forget to sync a finished page file",
@@ -63,8 +69,8 @@ BUGS = [
     (
         "leave the dead rows out of the manifest",
         "crates/vectors/src/manifest.rs",
-        "segment.dead.count() != kept_dead && (moved || !listed)",
-        "segment.dead.count() != kept_dead && (moved || !listed) && segment.dead.count() == u64::MAX",
+        "if segment.has_unwritten_deaths() && (has_moved || !segment.listed.load(Ordering::SeqCst)) {",
+        "if segment.has_unwritten_deaths() && has_moved && segment.dead.count() == u64::MAX {",
     ),
     (
         "forget the dead rows when a segment is opened",
@@ -75,8 +81,8 @@ BUGS = [
     (
         "keep the old place of a point that is replaced",
         "crates/vectors/src/collection.rs",
-        "        view.active.insert(batch, payloads, sequence);\n        for part in &view.frozen {\n            for id in &batch.ids {\n                part.kill(*id);\n            }\n        }\n",
-        "        view.active.insert(batch, payloads, sequence);\n",
+        "        view.frozen.iter().for_each(|part| part.kill(&batch.ids));\n",
+        "",
     ),
     (
         "leave the changed payloads out of the manifest",

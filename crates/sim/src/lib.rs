@@ -4,15 +4,20 @@
 //!   seed ─► life 1: open · random writes, reads, seals, merges · the plug is pulled
 //!           life 2: open · what was acknowledged must be there ...
 //!           ...
-//!   faults of the disk: lost and torn unsynced writes (always), failed reads and syncs, flipped
-//!   bits, a full disk, an end of power at any operation, also while the store recovers
+//!   faults of the disk: lost and torn unsynced writes and names (always), failed reads, writes and syncs, flipped
+//!   bits, misdirected and lost writes, a full disk, slow calls, panics in the middle of a call, an end of power at
+//!   any operation, also while the store recovers
 //! ```
 //!
 //! One thread, no clock but the simulated one: the same seed is the same run, to the last byte.
 
+#![forbid(unsafe_code)]
+
 mod life;
 mod model;
+mod pairs;
 mod plan;
 mod run;
 
+pub use pairs::{FAULTS, Fault, Pairs};
 pub use run::{Failure, Outcome, run};

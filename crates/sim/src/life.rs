@@ -1,10 +1,10 @@
 //! One life of a store: from its start to a pulled plug.
 
 use crate::model::{self, Model, Point, Points, UNSURE_MAX};
-use crate::plan::Plan;
+use crate::plan::{Plan, Step};
 use ramekin_base::{Error, Kind, ManualClock, PointId, Result, Rng};
 use ramekin_disk::Disk;
-use ramekin_disk::sim::SimDisk;
+use ramekin_disk::sim::{PlantedPanic, SimDisk};
 use ramekin_fields::{
     Condition, FieldCondition, Filter, Order, OrderValue, Path as FieldPath, Schema, Span, Start, Test,
 };
@@ -12,6 +12,7 @@ use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -23,6 +24,7 @@ const NAME: &str = "points";
 pub struct Life {
     store: Store,
     clock: Arc<ManualClock>,
+    disk: Arc<SimDisk>,
 }
 
 /// Why a life ended before its steps were done.
@@ -43,11 +45,17 @@ impl From<Error> for End {
 }
 
 impl Life {
+    /// Opens the store. A panic while it does ends the process, as far as anyone can tell.
     pub fn begin(disk: &Arc<SimDisk>, plan: &Plan) -> Result<Self> {
-        let disk: Arc<dyn Disk> = disk.clone();
+        excused(disk, || Self::open(disk, plan))
+    }
+
+    fn open(sim: &Arc<SimDisk>, plan: &Plan) -> Result<Self> {
+        let disk: Arc<dyn Disk> = sim.clone();
         let budget = Budget::new(plan.budget);
         let pages = Pages::new(disk.clone(), budget.root().child("pages", "pages"), &budget, 1 << 32)?;
         let clock = Arc::new(ManualClock::default());
+        sim.set_clock(clock.clone());
         let account = budget.root().child("vectors", "the store");
         let folder = Path::new("/data").to_owned();
         let options = StoreOptions {
@@ -67,7 +75,7 @@ impl Life {
                 _ => {}
             }
         }
-        Ok(Self { store, clock })
+        Ok(Self { store, clock, disk: sim.clone() })
     }
 
     /// Changed payloads of sealed points: in memory, and files of them.
@@ -77,11 +85,15 @@ impl Life {
 
     /// Points of segments that indexes of fields hold.
     pub fn indexed(&self) -> Result<u64> {
-        Ok(self.store.info(NAME)?.indexed_points.values().sum())
+        Ok(excused(&self.disk, || self.store.info(NAME))?.indexed_points.values().sum())
     }
 
     /// Everything that is stored, read as a client would.
     pub fn contents(&self) -> Result<Points> {
+        excused(&self.disk, || self.read_all())
+    }
+
+    fn read_all(&self) -> Result<Points> {
         let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
         let (mut points, mut from) = (Points::new(), None);
         loop {
@@ -94,55 +106,66 @@ impl Life {
         }
     }
 
-    /// One random step; reads are checked on the spot.
-    pub fn step(&self, rng: &mut Rng, plan: &Plan, model: &mut Model) -> Result<(), End> {
-        match rng.below(29) {
-            0..=6 => self.write(upsert(rng, plan), model),
-            20..=22 => self.write(payload(rng, plan), model),
-            23 => {
+    /// One step of a kind; reads are checked on the spot. What it draws it draws before it asks the store, so that a panic
+    /// inside leaves the seed's course as it was.
+    pub fn step(&self, kind: Step, rng: &mut Rng, plan: &Plan, model: &mut Model) -> Result<(), End> {
+        match kind {
+            Step::Upsert => self.write(upsert(rng, plan), model),
+            Step::Delete => {
+                self.write(Write::Delete(Selection::Ids((0..1 + rng.below(5)).map(|_| id(rng, plan)).collect())), model)
+            }
+            Step::DeleteByFilter => self.write(Write::Delete(few(rng)), model),
+            Step::UpdateVectors => self.write(change(rng, plan), model),
+            Step::Payload => self.write(payload(rng, plan), model),
+            Step::PayloadByFilter => {
+                let change = PayloadChange::Merge { keys: format!("{{\"f\":{}}}", rng.below(9)).into(), path: None };
+                self.write(Write::Payload { points: few(rng), change }, model)
+            }
+            Step::Index => {
+                let index = FieldConfig { schema: Arc::new(Schema::Integer { lookup: true, range: true }), echo: None };
+                let index = Some(index).filter(|_| rng.chance(0.8));
+                self.change(|| self.store.set_index(NAME, FieldPath::of_key("n"), index).map(|_| ()))
+            }
+            Step::Rotate => self.change(|| self.store.freeze_for_tests(NAME).map(|_| ())),
+            Step::Fold => self.change(|| {
                 self.store.fold_for_tests(NAME)?;
                 self.store.turn();
                 Ok(())
-            }
-            24 | 25 => self.count(rng, model),
-            26 | 27 => self.ordered(rng, model),
-            28 => {
-                let index = FieldConfig { schema: Arc::new(Schema::Integer { lookup: true, range: true }), echo: None };
-                self.store.set_index(NAME, FieldPath::of_key("n"), Some(index).filter(|_| rng.chance(0.8)))?;
-                Ok(())
-            }
-            7 | 8 => {
-                self.write(Write::Delete(Selection::Ids((0..1 + rng.below(5)).map(|_| id(rng, plan)).collect())), model)
-            }
-            9 => self.write(change(rng, plan), model),
-            10 => {
-                _ = self.store.freeze_for_tests(NAME)?;
-                Ok(())
-            }
-            11 | 12 => {
+            }),
+            Step::Background => {
                 self.clock.advance(Duration::from_millis(rng.below(3000)));
-                self.store.turn();
-                Ok(())
+                self.change(|| {
+                    self.store.turn();
+                    Ok(())
+                })
             }
-            13..=15 => self.search(rng, plan, model),
-            16 | 17 => self.get(rng, plan, model),
-            _ => self.scroll(rng, plan, model),
+            Step::Search => self.search(rng, plan, model),
+            Step::Get => self.get(rng, plan, model),
+            Step::Scroll => self.scroll(rng, plan, model),
+            Step::Count => self.count(rng, model),
+            Step::Ordered => self.ordered(rng, model),
+            Step::Open => Ok(()),
         }
     }
 
     fn write(&self, write: Write, model: &mut Model) -> Result<(), End> {
         let (done, answer) = mpsc::sync_channel(1);
-        let handed = self.store.write(
-            NAME,
-            write.clone(),
-            Wait::Visible,
-            Vec::new(),
-            Box::new(move |outcome| _ = done.send(outcome)),
-        );
-        if let Err(error) = handed {
-            return Err(error.into());
+        let panics = self.disk.counts().panics;
+        let asked = write.clone();
+        let handed = unless_panic(|| -> Result<()> {
+            let done = Box::new(move |outcome| _ = done.send(outcome));
+            self.store.write(NAME, asked, Wait::Visible, Vec::new(), done)?;
+            self.store.turn_writer();
+            Ok(())
+        });
+        match handed {
+            Some(handed) => handed?,
+            // A writer that panics outside of its requests is gone, and with it this life.
+            None => {
+                model.note(write, false);
+                return Err(End::Trouble(Error::closed("the writer panicked")));
+            }
         }
-        self.store.turn_writer();
         match answer.try_recv() {
             Ok(Ok(_)) => model.note(write, true),
             // A point that is not there is an answer: the others were changed.
@@ -150,15 +173,27 @@ impl Life {
             Ok(Err(error)) => {
                 model.note(write, false);
                 if error.kind() == Kind::Bug {
-                    return Err(End::Wrong(error.to_string()));
+                    let panicked = self.disk.counts().panics > panics;
+                    return Err(if panicked { End::Trouble(error) } else { End::Wrong(error.to_string()) });
                 }
                 if model.unsure() >= UNSURE_MAX || error.kind() == Kind::Closed {
                     return Err(End::Trouble(error));
                 }
             }
+            // The writer's panic cost this request its answer. Readers may see it done or not, and the model does not
+            // follow both: the next life tells which.
+            Err(_) if self.disk.counts().panics > panics => {
+                model.note(write, false);
+                return Err(End::Trouble(Error::closed("a write panicked")));
+            }
             Err(_) => return Err(End::Wrong("a write got no answer".to_owned())),
         }
         Ok(())
+    }
+
+    /// Does what changes no point. A background that panics outside of its jobs is gone, and with it this life.
+    fn change(&self, act: impl FnOnce() -> Result<()>) -> Result<(), End> {
+        Ok(excused(&self.disk, act)?)
     }
 
     fn search(&self, rng: &mut Rng, plan: &Plan, model: &Model) -> Result<(), End> {
@@ -207,15 +242,13 @@ impl Life {
 
     /// How many points have a number below a bound.
     fn count(&self, rng: &mut Rng, model: &Model) -> Result<(), End> {
-        let below = rng.below(1_000_000) as i64;
-        let test = Test::Range(Span { lt: Some(below as f64), ..Span::default() });
-        let condition = Condition::Field(FieldCondition { path: FieldPath::of_key("n"), tests: vec![test] });
-        let filter = Filter { must: vec![condition], ..Filter::default() };
+        let bound = rng.below(1_000_000) as i64;
+        let filter = below(bound);
         let Some(found) = self.read(|| self.store.count(NAME, &filter, true))? else { return Ok(()) };
-        let wanted = numbers(model).filter(|(number, _)| *number < below).count() as u64;
+        let wanted = numbers(model).filter(|(number, _)| *number < bound).count() as u64;
         match found == wanted {
             true => Ok(()),
-            false => Err(End::Wrong(format!("{found} points were counted below {below}, there are {wanted}"))),
+            false => Err(End::Wrong(format!("{found} points were counted below {bound}, there are {wanted}"))),
         }
     }
 
@@ -245,12 +278,15 @@ impl Life {
         }
     }
 
-    /// A read may fail where the disk does; then there is nothing to check. It may never lie.
+    /// A read may fail where the disk does, or where it panics; then there is nothing to check. It may never lie.
     fn read<T>(&self, read: impl Fn() -> Result<T>) -> Result<Option<T>, End> {
-        match read() {
+        let Some(read) = unless_panic(read) else { return Ok(None) };
+        match read {
             Ok(value) => Ok(Some(value)),
             Err(error) => match error.kind() {
                 Kind::Io | Kind::Corrupt | Kind::Busy | Kind::NoMemory => Ok(None),
+                // The panic of another thread's job is told to whoever waited for its pages.
+                Kind::Bug if self.disk.counts().panics > 0 => Ok(None),
                 Kind::Closed => Err(End::Trouble(error)),
                 _ => Err(End::Wrong(format!("a read failed: {error}"))),
             },
@@ -258,10 +294,41 @@ impl Life {
     }
 }
 
+/// What `act` says, or nothing if the disk panicked under it. Any other panic goes on: it is a failure of the store.
+fn unless_panic<T>(act: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(value) => Some(value),
+        Err(payload) if payload.is::<PlantedPanic>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// What `act` says; where the disk panicked under it, here or in a job that it waited for, it is as if the process had ended.
+fn excused<T>(disk: &SimDisk, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    match unless_panic(act) {
+        None => Err(Error::closed("a panic ended it")),
+        Some(Err(error)) if error.kind() == Kind::Bug && disk.counts().panics > 0 => {
+            Err(Error::closed(error.message()))
+        }
+        Some(done) => done,
+    }
+}
+
+/// A selection of the few points whose number is small.
+fn few(rng: &mut Rng) -> Selection {
+    Selection::Filter(below(rng.below(80_000) as i64))
+}
+
+/// Passes the points whose number is below `bound`.
+fn below(bound: i64) -> Filter {
+    let test = Test::Range(Span { lt: Some(bound as f64), ..Span::default() });
+    let condition = Condition::Field(FieldCondition { path: FieldPath::of_key("n"), tests: vec![test] });
+    Filter { must: vec![condition], ..Filter::default() }
+}
+
 /// The points that have a number, with it.
 fn numbers(model: &Model) -> impl Iterator<Item = (i64, PointId)> + '_ {
-    let number = |payload: &str| serde_json::from_str::<serde_json::Value>(payload).ok()?.get("n")?.as_i64();
-    model.live.iter().filter_map(move |(id, point)| Some((number(&point.payload)?, *id)))
+    model.live.iter().filter_map(move |(id, point)| Some((model::number(&point.payload)?, *id)))
 }
 
 fn config(datatype: Datatype) -> CollectionConfig {

@@ -1,7 +1,9 @@
 //! `ramekin-sim --seeds N [--from S]`: runs seeds and counts what they went through;
 //! `ramekin-sim --seed S`: runs one again.
 
-use ramekin_sim::{Outcome, run};
+#![forbid(unsafe_code)]
+
+use ramekin_sim::{FAULTS, Outcome, Pairs, run};
 use std::process::ExitCode;
 
 fn option(args: &[String], name: &str) -> Option<u64> {
@@ -33,12 +35,16 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// So often a long run should meet each pair of a step and a fault.
+const PAIRS_LEAST: u64 = 50;
+
 /// In how many seeds each kind of fault really happened.
 #[derive(Default)]
 struct Seen {
     steps: u64,
     refused: u64,
-    kinds: [(&'static str, u64); 12],
+    kinds: Vec<(&'static str, u64)>,
+    pairs: Pairs,
 }
 
 impl Seen {
@@ -46,29 +52,30 @@ impl Seen {
         let counts = &outcome.counts;
         self.steps += outcome.steps;
         self.refused += u64::from(outcome.refused);
-        let kinds = [
+        self.pairs.add(&outcome.pairs);
+        let of_faults = FAULTS.iter().map(|fault| (fault.name, (fault.count)(counts)));
+        let others = [
             ("crash", counts.crashes),
             ("lost unsynced sectors", counts.lost_sectors),
             ("torn write", counts.torn_writes),
             ("lost names", counts.lost_names),
-            ("bit flip", counts.flipped_bits),
-            ("failed read", counts.failed_reads),
-            ("failed fsync", counts.failed_syncs),
-            ("full disk", counts.full),
             ("payloads in memory", outcome.overlaid.patched),
             ("payloads in overlays", outcome.overlaid.folded),
             ("overlays after a crash", outcome.overlaid.reopened),
             ("indexes of fields", outcome.indexed),
         ];
+        let kinds: Vec<_> = others.into_iter().chain(of_faults).collect();
+        self.kinds.resize(kinds.len(), ("", 0));
         for (seen, (name, count)) in self.kinds.iter_mut().zip(kinds) {
             *seen = (name, seen.1 + u64::from(count > 0));
         }
     }
 
     fn print(&self, seeds: u64) {
+        self.pairs.print(PAIRS_LEAST);
         println!("{seeds} seeds clean, {} steps, {} ended by refusing damaged data", self.steps, self.refused);
-        for (name, count) in self.kinds {
-            println!("  {name:<22} in {:5.1} % of the seeds", 100.0 * count as f64 / seeds.max(1) as f64);
+        for (name, count) in &self.kinds {
+            println!("  {name:<22} in {:5.1} % of the seeds", 100.0 * *count as f64 / seeds.max(1) as f64);
         }
     }
 }

@@ -9,7 +9,7 @@
 //! ```
 
 use ramekin_base::PointId;
-use ramekin_fields::parts;
+use ramekin_fields::{Condition, Test, parts};
 use ramekin_vectors::{Batch, PayloadChange, Record, Selection, Write};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -88,18 +88,41 @@ fn apply(points: &mut Points, write: &Write) {
                 points.insert(id, Point { vector, payload });
             }
         }
-        Write::Delete(Selection::Ids(ids)) => ids.iter().for_each(|id| _ = points.remove(id)),
+        Write::Delete(selection) => selected(points, selection).iter().for_each(|id| _ = points.remove(id)),
         Write::UpdateVectors(batch) => {
             for (id, vector) in vectors(batch) {
                 points.entry(id).and_modify(|point| point.vector = vector);
             }
         }
-        Write::Payload { points: Selection::Ids(ids), change } => ids.iter().for_each(|id| {
+        Write::Payload { points: selection, change } => selected(points, selection).iter().for_each(|id| {
             points.entry(*id).and_modify(|point| point.payload = changed(&point.payload, change));
         }),
         // No life does these.
-        Write::Delete(_) | Write::Payload { .. } | Write::DeleteVectors { .. } | Write::Conditional { .. } => {}
+        Write::DeleteVectors { .. } | Write::Conditional { .. } => {}
     }
+}
+
+/// The points that a write is for. The only filter of a life is a bound of a point's number.
+fn selected(points: &Points, selection: &Selection) -> Vec<PointId> {
+    let filter = match selection {
+        Selection::Ids(ids) => return ids.to_vec(),
+        Selection::Filter(filter) => filter,
+    };
+    let bound = filter.must.iter().find_map(|condition| match condition {
+        Condition::Field(field) => field.tests.iter().find_map(|test| match test {
+            Test::Range(span) => span.lt,
+            _ => None,
+        }),
+        _ => None,
+    });
+    let passes =
+        |point: &Point| number(&point.payload).zip(bound).is_some_and(|(number, bound)| (number as f64) < bound);
+    points.iter().filter(|(_, point)| passes(point)).map(|(id, _)| *id).collect()
+}
+
+/// The number in a payload.
+pub fn number(payload: &str) -> Option<i64> {
+    serde_json::from_str::<Value>(payload).ok()?.get("n")?.as_i64()
 }
 
 /// A payload's text after a change.

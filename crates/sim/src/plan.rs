@@ -1,8 +1,10 @@
 //! Which faults a seed has in store.
 
+use crate::pairs::Fault;
 use ramekin_base::Rng;
 use ramekin_disk::sim::{Faults, Trigger};
 use ramekin_vectors::Datatype;
+use std::time::Duration;
 
 /// The kinds of trouble; every seed has the loss of unsynced writes besides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,12 +15,76 @@ pub enum Trouble {
     FailedWrite,
     BitFlips,
     FullDisk,
+    MisdirectedWrites,
+    LostWrites,
+    Panics,
+    SlowCalls,
 }
+
+macro_rules! steps {
+    ($($name:ident = $weight:literal, $title:literal;)*) => {
+        /// What a life does in one step.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Step { $($name,)* }
+
+        impl Step {
+            /// Each kind of step, how often it is drawn, and what it is called.
+            pub const ALL: &[(Step, u64, &str)] = &[$((Step::$name, $weight, $title),)*];
+        }
+    };
+}
+
+steps! {
+    Open = 0, "open and recover";
+    Upsert = 7, "upsert";
+    Delete = 2, "delete";
+    DeleteByFilter = 1, "delete by filter";
+    UpdateVectors = 1, "update vectors";
+    Payload = 3, "change payloads";
+    PayloadByFilter = 1, "change payloads by filter";
+    Index = 1, "make or drop an index";
+    Rotate = 1, "rotate the memtable";
+    Fold = 1, "fold payload patches";
+    Background = 3, "flush and merge";
+    Search = 3, "search";
+    Get = 2, "get";
+    Scroll = 2, "scroll";
+    Count = 2, "count by filter";
+    Ordered = 2, "scroll in order";
+}
+
+impl Step {
+    /// Steps that only read meet no fault of writing; a memtable that is rotated meets no disk at all.
+    pub fn can_meet(self, fault: &Fault) -> bool {
+        if self == Self::Rotate {
+            return false;
+        }
+        let reads = matches!(self, Self::Search | Self::Get | Self::Scroll | Self::Count | Self::Ordered);
+        !(reads && fault.of_writing)
+    }
+
+    pub fn draw(rng: &mut Rng) -> Self {
+        let mut at = rng.below(Self::ALL.iter().map(|(_, weight, _)| weight).sum());
+        for (step, weight, _) in Self::ALL {
+            match at.checked_sub(*weight) {
+                Some(rest) => at = rest,
+                None => return *step,
+            }
+        }
+        Self::Scroll
+    }
+}
+
+/// Steps that a seed does at least, unless damage ends it.
+pub const STEPS_MIN: u64 = 200;
+/// Lives that a seed has at most: one may end at its first step.
+pub const LIVES_MAX: u64 = 60;
 
 /// A seed's whole plan, drawn before anything runs.
 #[derive(Debug, Clone)]
 pub struct Plan {
     pub trouble: Trouble,
+    /// Lives with faults, at least; there are more until [`STEPS_MIN`] steps are done, and then one without.
     pub lives: u64,
     pub steps: u64,
     /// Points that exist in the run; few, so that writes meet each other.
@@ -30,18 +96,22 @@ pub struct Plan {
 
 impl Plan {
     pub fn draw(rng: &mut Rng) -> Self {
-        let trouble = match rng.below(10) {
+        let trouble = match rng.below(14) {
             0 | 1 => Trouble::FailedReads,
             2 | 3 => Trouble::FailedSync,
             4 => Trouble::FailedWrite,
             5 => Trouble::BitFlips,
             6 | 7 => Trouble::FullDisk,
+            8 => Trouble::MisdirectedWrites,
+            9 => Trouble::LostWrites,
+            10 | 11 => Trouble::Panics,
+            12 => Trouble::SlowCalls,
             _ => Trouble::None,
         };
         Self {
             trouble,
             lives: 2 + rng.below(3),
-            steps: 10 + rng.below(40),
+            steps: 10 + rng.below(120),
             ids: 20 + rng.below(300),
             budget: (24 + rng.below(3) * 16) << 20,
             block: if rng.chance(0.5) { 512 } else { 4096 },
@@ -58,6 +128,13 @@ impl Plan {
             Trouble::FailedWrite => faults.write_fails = Trigger::chance(0.01),
             Trouble::BitFlips => faults.bit_flips = Trigger::chance(0.02),
             Trouble::FullDisk => faults.bytes_max = Some(bytes + rng.below(6 << 20)),
+            Trouble::MisdirectedWrites => faults.misdirected_writes = Trigger::chance(0.01),
+            Trouble::LostWrites => faults.lost_writes = Trigger::chance(0.01),
+            Trouble::Panics => faults.panics = Trigger::chance(0.02),
+            Trouble::SlowCalls => {
+                faults.slow = Trigger::chance(0.1);
+                faults.slow_for = Duration::from_millis(1 + rng.below(10_000));
+            }
             Trouble::None => {}
         }
         if rng.chance(0.7) {

@@ -2,15 +2,17 @@
 
 use crate::life::{End, Life};
 use crate::model::Model;
-use crate::plan::{Plan, Trouble};
+use crate::pairs::Pairs;
+use crate::plan::{LIVES_MAX, Plan, STEPS_MIN, Step, Trouble};
 use ramekin_base::{Error, Kind, Rng};
 use ramekin_disk::sim::{Counts, Faults, SimDisk};
 use std::sync::Arc;
 
 /// What a clean seed went through.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Outcome {
     pub counts: Counts,
+    pub pairs: Pairs,
     pub trouble: Trouble,
     pub steps: u64,
     pub overlaid: Overlaid,
@@ -18,6 +20,20 @@ pub struct Outcome {
     pub indexed: u64,
     /// The damage was noticed, and the store refused to go on.
     pub refused: bool,
+}
+
+impl Outcome {
+    fn of(trouble: Trouble) -> Self {
+        Self {
+            counts: Counts::default(),
+            pairs: Pairs::default(),
+            trouble,
+            steps: 0,
+            overlaid: Overlaid::default(),
+            indexed: 0,
+            refused: false,
+        }
+    }
 }
 
 /// What became of the payloads of sealed points: steps after which there were some.
@@ -44,50 +60,73 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
     let plan = Plan::draw(&mut rng);
     let mut disk = Arc::new(SimDisk::with_block(seed, Faults::default(), plan.block));
     let mut model = Model::default();
-    let (mut steps, mut refused, mut overlaid, mut indexed) = (0, false, Overlaid::default(), 0);
-    for life in 0..plan.lives {
-        let last = life + 1 == plan.lives;
+    let mut outcome = Outcome::of(plan.trouble);
+    for life in 0.. {
+        let last = life + 1 >= LIVES_MAX || (life + 1 >= plan.lives && outcome.steps >= STEPS_MIN);
         // The last life is without new faults: what was promised must be there in the end.
-        disk.set_faults(if last { Faults::default() } else { plan.faults(&mut rng, disk.operations(), bytes(&disk)) });
-        match live(&disk, &plan, &mut rng, &mut model, (&mut steps, &mut overlaid, &mut indexed)) {
+        let held = bytes(&disk);
+        disk.set_faults(if last { Faults::default() } else { plan.faults(&mut rng, disk.operations(), held) });
+        match live(&disk, &plan, &mut rng, &mut model, &mut outcome) {
             Ok(()) => {}
             Err(End::Wrong(what)) => return Err(fail(format!("life {life} of {plan:?}: {what}"))),
             Err(End::Trouble(error)) => {
                 if let Some(what) = unexplained(&error, &disk, last) {
                     return Err(fail(format!("life {life} of {plan:?}: {what}")));
                 }
-                if disk.counts().flipped_bits > 0 && error.kind() == Kind::Corrupt {
-                    refused = true;
+                if damages(&disk.counts()) > 0 && error.kind() == Kind::Corrupt {
+                    outcome.refused = true;
                     break;
                 }
             }
         }
+        disk.set_faults(Faults::default());
         disk = Arc::new(disk.crash());
+        if last {
+            break;
+        }
     }
-    Ok(Outcome { counts: disk.counts(), trouble: plan.trouble, steps, overlaid, indexed, refused })
+    outcome.counts = disk.counts();
+    Ok(outcome)
 }
 
-fn live(
+fn live(disk: &Arc<SimDisk>, plan: &Plan, rng: &mut Rng, model: &mut Model, outcome: &mut Outcome) -> Result<(), End> {
+    let life = outcome.pairs.during(Step::Open, disk, || {
+        let life = Life::begin(disk, plan)?;
+        let found = life.contents()?;
+        // Asked only now: a bit may also be flipped while the store is opened.
+        model.settle(found, damages(&disk.counts()) > 0).map_err(End::Wrong)?;
+        Ok::<_, End>(life)
+    })?;
+    let lived = steps(&life, disk, plan, rng, model, outcome);
+    // The end of a life is no call that may fail.
+    disk.set_faults(Faults::default());
+    lived
+}
+
+fn steps(
+    life: &Life,
     disk: &Arc<SimDisk>,
     plan: &Plan,
     rng: &mut Rng,
     model: &mut Model,
-    (steps, overlaid, indexed): (&mut u64, &mut Overlaid, &mut u64),
+    outcome: &mut Outcome,
 ) -> Result<(), End> {
-    let life = Life::begin(disk, plan)?;
-    overlaid.reopened += u64::from(life.patches()?.1 > 0);
-    let found = life.contents()?;
-    // Asked only now: a bit may also be flipped while the store is opened.
-    model.settle(found, disk.counts().flipped_bits > 0).map_err(End::Wrong)?;
+    outcome.overlaid.reopened += u64::from(life.patches()?.1 > 0);
     for _ in 0..plan.steps {
-        *steps += 1;
-        life.step(rng, plan, model)?;
+        outcome.steps += 1;
+        let kind = Step::draw(rng);
+        outcome.pairs.during(kind, disk, || life.step(kind, rng, plan, model))?;
         let (patches, runs) = life.patches()?;
-        overlaid.patched += u64::from(patches > 0);
-        overlaid.folded += u64::from(runs > 0);
-        *indexed += u64::from(life.indexed()? > 0);
+        outcome.overlaid.patched += u64::from(patches > 0);
+        outcome.overlaid.folded += u64::from(runs > 0);
+        outcome.indexed += u64::from(life.indexed()? > 0);
     }
     Ok(())
+}
+
+/// Faults after which stored bytes may be wrong, or acknowledged ones gone.
+fn damages(counts: &Counts) -> u64 {
+    counts.flipped_bits + counts.misdirected_writes + counts.lost_writes
 }
 
 /// Bytes that all files hold now, for a limit that strikes soon.
@@ -105,12 +144,11 @@ fn bytes(disk: &SimDisk) -> u64 {
 
 /// An error that no fault accounts for is a failure of the store.
 fn unexplained(error: &Error, disk: &SimDisk, last: bool) -> Option<String> {
-    let counts = disk.counts();
-    let faults = counts.failed_reads + counts.failed_writes + counts.failed_syncs + counts.full + counts.flipped_bits;
+    let damages = damages(&disk.counts());
     let explained = match error.kind() {
-        Kind::Corrupt => counts.flipped_bits > 0,
+        Kind::Corrupt => damages > 0,
         // The last life has no faults of its own; before it, the end of power explains any failure.
-        _ => !last || (faults > 0 && counts.flipped_bits > 0),
+        _ => !last || damages > 0,
     };
     (!explained).then(|| format!("an error that no fault explains ({:?}): {error}", error.kind()))
 }

@@ -7,16 +7,16 @@
 //! Only the log can be repaired here: it is cut at its first damaged record, after the report said what
 //! that loses. Page files are restored from a copy.
 
-use crate::aside::Failed;
-use crate::manifest::Manifest;
-use crate::storage::{found_files, log_folder, read_manifest, write_manifest};
-use ramekin_base::{Result, Size};
+use crate::begun;
+use crate::storage::{found_files, log_folder, read_manifest, set_log_end};
+use ramekin_base::{Error, Result, Size};
 use ramekin_disk::Disk;
-use ramekin_log::repair;
+use ramekin_log::{Position, repair};
 use ramekin_memory::Account;
 use ramekin_pages::Pages;
 use serde::Serialize;
 use std::fmt;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -86,24 +86,45 @@ pub fn check(
     repair_log: bool,
 ) -> Result<Report> {
     let mut report = Report::default();
-    let manifest = match read_manifest(&**disk, folder, account) {
-        Ok(manifest) => manifest.unwrap_or_else(Manifest::empty),
+    let begun = begun::is_marked(&**disk, folder)?;
+    let manifest = read_manifest(disk, folder, account, account).and_then(|manifest| match manifest {
+        Some(manifest) => begun::verify_log_folder(&**disk, folder).map(|()| Some(manifest)),
+        None if begun => {
+            Err(Error::corrupt("the folder held data, and its manifest is missing; restore it from a copy"))
+        }
+        None => Ok(None),
+    });
+    let manifest = match manifest {
+        Ok(Some(manifest)) => manifest,
+        Ok(None) => {
+            check_log(&**disk, folder, account, 0..0, begun, repair_log, &mut report)?;
+            return Ok(report);
+        }
         Err(error) => {
             report.add("MANIFEST", 0, Err(error));
             return Ok(report);
         }
     };
-    let commits = format!("{} data files, log from position {}", manifest.files.len(), manifest.log_from);
-    report.add("MANIFEST", manifest.app.get().len() as u64, Ok(Some(commits)));
+    let (log, end) = (manifest.manifest.head.log(), manifest.layout().end);
+    let torn = match manifest.layout().torn {
+        true => format!("; its last edit was not finished and is left out from byte {end} on"),
+        false => String::new(),
+    };
+    let names: Vec<String> = manifest.files().cloned().collect();
+    drop(manifest);
+    report.add("MANIFEST", end, Ok(Some(format!("{} data files, log from position {}{torn}", names.len(), log.start))));
     let found = found_files(&**disk, folder)?;
-    for name in &manifest.files {
+    for name in &names {
         let bytes = found.iter().find(|entry| entry.name == *name).map_or(0, |entry| entry.bytes);
         let checked = pages.open(&folder.join(name), account).and_then(|file| file.check());
         report.add(name, bytes, checked.map(|()| None));
     }
-    let left = found.into_iter().map(|entry| entry.name).filter(|name| !manifest.files.contains(name));
+    let left = found.into_iter().map(|entry| entry.name).filter(|name| !names.contains(name));
     report.leftovers = left.collect();
-    check_log(&**disk, folder, account, &manifest, repair_log, &mut report)?;
+    if let Some(end) = check_log(&**disk, folder, account, log, begun, repair_log, &mut report)? {
+        // The log ends earlier now, and the next start shall know it.
+        set_log_end(disk, folder, account, end)?;
+    }
     Ok(report)
 }
 
@@ -111,26 +132,24 @@ fn check_log(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
-    manifest: &Manifest,
+    durable: Range<Position>,
+    begun: bool,
     repair_log: bool,
     report: &mut Report,
-) -> Result<()> {
+) -> Result<Option<Position>> {
     let log = log_folder(folder);
     let bytes = disk.list(&log)?.iter().map(|entry| entry.bytes).sum();
-    let found = repair(disk, &log, account, manifest.log(), !repair_log);
+    let found = repair(disk, &log, account, durable, begun, !repair_log);
+    let mut end = None;
     let line = match found {
-        Ok(found) if found.damage.is_some() && !found.repaired => Err(ramekin_base::Error::corrupt(found.to_string())),
+        Ok(found) if found.damage.is_some() && !found.repaired => Err(Error::corrupt(found.to_string())),
         Ok(found) => {
             report.repaired = found.repaired;
-            if found.repaired {
-                // The log ends earlier now, and the next start shall know it.
-                let manifest = Manifest { log_durable: found.end, ..manifest.clone() };
-                write_manifest(disk, folder, account, &manifest, false).map_err(Failed::into_error)?;
-            }
+            end = found.repaired.then_some(found.end);
             Ok(Some(found.to_string()))
         }
         Err(error) => Err(error),
     };
     report.add("log", bytes, line);
-    Ok(())
+    Ok(end)
 }

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   folder/
-//!     MANIFEST            log_from, files, the store's own JSON       replaced as a whole
-//!     MANIFEST.new        a replacement under way
+//!     MANIFEST            log_from, files, the store's own JSON: a snapshot and edits after it
+//!     MANIFEST.new        the next snapshot under way
+//!     BEGUN               there is a log                              made once, empty
 //!     log/0000….log       what no file holds yet                      (crate `log`)
 //!     files/000123.seg    immutable page files                        (crate `pages`)
 //!
@@ -17,11 +18,16 @@
 //!
 //! Nothing here knows what a store keeps.
 
-mod aside;
+#![forbid(unsafe_code)]
+
+mod begun;
 mod check;
+mod edits;
 pub mod manifest;
 mod storage;
+pub mod whole;
 
 pub use check::{FileReport, Report, check};
-pub use manifest::Manifest;
-pub use storage::Storage;
+pub use edits::{Sink, Write};
+pub use manifest::{Head, read_app};
+pub use storage::{Manifest, Storage};

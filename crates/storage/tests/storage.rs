@@ -3,15 +3,19 @@
 
 use ramekin_base::{Kind, Result, Rng};
 use ramekin_disk::sim::{Counts, Faults, SimDisk, Trigger};
-use ramekin_disk::{Disk, Sync};
+use ramekin_disk::{Aligned, Disk, Open, ReadOp, Sync};
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::{PageFile, Pages, Priority};
-use ramekin_storage::{Manifest, Storage, check};
+use ramekin_storage::{Head, Storage, check, read_app};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const FOLDER: &str = "/data/store";
+
+/// Snapshots that were written.
+static WHOLE: AtomicUsize = AtomicUsize::new(0);
 
 /// Numbers, in the order in which they were written: in sealed files, then in the log.
 struct Store {
@@ -31,18 +35,26 @@ impl Store {
         let budget = Budget::new(32 << 20);
         let account = budget.root();
         let pages = Pages::new(disk.clone(), account.child("pages", ""), &budget, 1 << 30)?;
-        let (storage, manifest) = Storage::open(disk.clone(), Path::new(FOLDER), pages, &account)?;
-        let manifest = manifest.unwrap_or_else(Manifest::empty);
-        let log_from = manifest.log_from;
-        let sealed = manifest.app::<Option<u64>>()?.unwrap_or(0);
+        let (storage, mut manifest) = Storage::open(disk.clone(), Path::new(FOLDER), pages, &account, &account)?;
+        let head = manifest.as_ref().map_or_else(Head::empty, |manifest| manifest.head.clone());
+        let log_from = head.log_from;
+        let sealed = head.app::<Option<u64>>()?.unwrap_or(0);
+        // One part for each file; its key is the file's number.
+        let mut names: Vec<(u64, String)> = Vec::new();
+        if let Some(manifest) = &mut manifest {
+            manifest.each_part(&mut |key, app| {
+                names.push((key, read_app(app)?));
+                Ok(())
+            })?;
+        }
         let mut growing = Vec::new();
-        let mut log = storage.open_log(&account, manifest.log(), &mut |_, record| {
+        let mut log = storage.open_log(&account, head.log(), &mut |_, record| {
             growing.push(u64::from_le_bytes(record.try_into().unwrap()));
             Ok(())
         })?;
         log.set_file_bytes(64 << 10);
-        let open = |name: &String| Ok((name.clone(), storage.open_file(name)?));
-        let files = manifest.files.iter().map(open).collect::<Result<_>>()?;
+        let open = |(_, name): &(u64, String)| Ok((name.clone(), storage.open_file(name)?));
+        let files = names.iter().map(open).collect::<Result<_>>()?;
         Ok(Self { storage, log, account, files, growing, sealed, log_from })
     }
 
@@ -83,8 +95,22 @@ impl Store {
     }
 
     fn commit(&mut self, files: Vec<(String, Arc<PageFile>)>, sealed: u64, log_from: Position) -> Result<()> {
-        let names = files.iter().map(|(name, _)| name.clone()).collect();
-        self.storage.commit(&Manifest::new(log_from..self.log.end(), names, &sealed)?)?;
+        let key = |name: &str| name.trim_start_matches("files/").trim_end_matches(".seg").parse::<u64>().unwrap();
+        let names = |files: &[(String, _)]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+        let (before, now) = (names(&self.files), names(&files));
+        self.storage.commit(Head::new(log_from..self.log.end(), &sealed)?, &mut |sink, whole| {
+            if whole {
+                WHOLE.fetch_add(1, Ordering::Relaxed);
+            }
+            for name in before.iter().filter(|name| !whole && !now.contains(name)) {
+                sink.gone(key(name))?;
+            }
+            // Of some size, so that now and then a snapshot is due.
+            let filler = "x".repeat(40_000);
+            sink.note(&filler)?;
+            let changed = now.iter().filter(|name| whole || !before.contains(name));
+            changed.into_iter().try_for_each(|name| sink.part(key(name), vec![name.clone()], name))
+        })?;
         (self.files, self.sealed, self.log_from) = (files, sealed, log_from);
         Ok(())
     }
@@ -192,6 +218,7 @@ fn a_crash_at_every_operation_loses_nothing() {
             counts.torn_writes += survivor.counts().torn_writes;
         }
     }
+    assert!(WHOLE.load(Ordering::Relaxed) > 100);
     assert!(counts.lost_names > 100 && counts.torn_writes > 20, "{counts:?}");
 }
 
@@ -231,9 +258,14 @@ fn a_full_disk_changes_nothing_and_passes() {
     let before = store.numbers().unwrap();
     client.verify(before.clone());
     disk.set_faults(Faults { bytes_max: Some(1), ..Faults::default() });
-    let manifest = Manifest::new(store.log_from..store.log_from, Vec::new(), &0u64).unwrap();
     for _ in 0..3 {
-        assert_eq!(store.storage.commit(&manifest).unwrap_err().kind(), Kind::NoSpace);
+        // More than the space that was taken for edits; nothing of it may count.
+        let head = Head::new(store.log_from..store.log_from, &0u64).unwrap();
+        let failed = store.storage.commit(head, &mut |sink, _| {
+            sink.gone(0)?;
+            sink.note(&"x".repeat(300_000))
+        });
+        assert_eq!(failed.unwrap_err().kind(), Kind::NoSpace);
         assert_eq!(store.log.append(b"8 bytes.").unwrap_err().kind(), Kind::NoSpace);
         assert_eq!(store.merge().unwrap_err().kind(), Kind::NoSpace);
     }
@@ -305,6 +337,24 @@ fn lost_and_damaged_files_are_named() {
     let (disk, _) = fresh();
     disk.flip_bit(&Path::new(FOLDER).join("MANIFEST"), 60, 1).unwrap();
     assert_eq!(refused(&disk).kind(), Kind::Corrupt);
+
+    // The last edit, which was acknowledged.
+    let (disk, _) = fresh();
+    let manifest = Path::new(FOLDER).join("MANIFEST");
+    let bytes = read_file(&disk, &manifest);
+    let end = ramekin_storage::manifest::decode(&bytes).unwrap().1.end;
+    disk.flip_bit(&manifest, end - 4096 + 20, 1).unwrap();
+    let error = refused(&disk);
+    let place = format!("byte {}", end - 4096);
+    assert!(error.kind() == Kind::Corrupt && error.message().contains("MANIFEST"), "{error}");
+    assert!(error.message().contains("damaged at byte"), "{error}, {place}");
+}
+
+fn read_file(disk: &Arc<SimDisk>, path: &Path) -> Vec<u8> {
+    let file = disk.open(path, Open::Read).unwrap();
+    let mut bytes = Aligned::new(&Budget::new(32 << 20).root(), disk.len(&file).unwrap() as usize).unwrap();
+    disk.read(&mut [ReadOp { file: &file, at: 0, buf: &mut bytes }]).unwrap();
+    bytes.to_vec()
 }
 
 fn run_check(disk: &Arc<SimDisk>, repair: bool) -> ramekin_storage::Report {
@@ -360,11 +410,95 @@ fn check_says_what_is_damaged_and_repairs_the_log() {
 #[test]
 fn format_version_1_stays_readable() {
     let bytes = include_bytes!("fixtures/version-1/MANIFEST");
-    let manifest = ramekin_storage::manifest::decode(bytes).unwrap();
+    let (records, layout) = ramekin_storage::manifest::decode(bytes).unwrap();
+    assert!(records.is_empty() && layout.version == 1);
+    let manifest =
+        ramekin_storage::whole::decode(&bytes[layout.body.start as usize..layout.body.end as usize]).unwrap();
     assert_eq!((manifest.log_from, manifest.next_file), (4608, 12));
     assert_eq!(manifest.files, ["files/000003.seg", "files/000011.dead"]);
-    let app: std::collections::BTreeMap<String, Vec<u32>> = manifest.app().unwrap();
+    let app: std::collections::BTreeMap<String, Vec<u32>> = read_app(&manifest.app).unwrap();
     assert_eq!(app["of the store"], [1, 2, 3]);
+}
+
+#[test]
+fn format_version_2_stays_readable() {
+    let bytes = include_bytes!("fixtures/version-2/MANIFEST");
+    let (records, layout) = ramekin_storage::manifest::decode(bytes).unwrap();
+    assert_eq!((layout.version, layout.torn, layout.end), (2, false, bytes.len() as u64));
+    let text = serde_json::to_string(&records).unwrap();
+    assert_eq!(text, include_str!("fixtures/version-2/records.json").trim_end());
+}
+
+/// What one more commit writes does not follow how many parts there are.
+#[test]
+fn a_commit_costs_what_it_changes() {
+    let written = |parts: u64| {
+        let disk = Arc::new(SimDisk::new(1, Faults::default()));
+        let store = Store::open(&disk).unwrap();
+        let head = || Head::new(0..0, &1u64).unwrap();
+        let note = |sink: &mut ramekin_storage::Sink<'_>, from| {
+            (from..parts).try_for_each(|key| sink.part(key, Vec::new(), &key))
+        };
+        // The second is a snapshot, since the first made the edits long.
+        for _ in 0..2 {
+            store.storage.commit(head(), &mut |sink, _| note(sink, 0)).unwrap();
+        }
+        let before = disk.counters().written_bytes;
+        (0..16).for_each(|_| {
+            store.storage.commit(head(), &mut |sink, whole| note(sink, if whole { 0 } else { parts - 1 })).unwrap()
+        });
+        disk.counters().written_bytes - before
+    };
+    let (few, many) = (written(10), written(20_000));
+    assert_eq!(few, many);
+    assert!(few <= 16 * 3 * 4096, "{few}");
+}
+
+/// Data folders of earlier programs open, and no file of theirs is lost on the way.
+#[test]
+fn a_manifest_in_the_format_before_opens_and_is_written_anew() {
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    let mut store = Store::open(&disk).unwrap();
+    store.log.append(&1u64.to_le_bytes()).unwrap();
+    store.growing.push(1);
+    store.seal().unwrap();
+    let (name, log_from) = (store.files[0].0.clone(), store.log_from);
+    drop(store);
+    let app = serde_json::value::to_raw_value(&serde_json::json!({"sealed": 1})).unwrap();
+    let old =
+        ramekin_storage::whole::Whole { log_from, log_durable: log_from, files: vec![name.clone()], next_file: 9, app };
+    let path = Path::new(FOLDER).join("MANIFEST");
+    disk.rename(&path, None).unwrap();
+    let bytes = ramekin_storage::whole::encode(&old).unwrap();
+    let file = disk.open(&path, Open::Create).unwrap();
+    let mut buffer = Aligned::new(&Budget::new(32 << 20).root(), bytes.len()).unwrap();
+    buffer.copy_from_slice(&bytes);
+    disk.set_len(&file, bytes.len() as u64).unwrap();
+    disk.write(&file, 0, &buffer).unwrap();
+    disk.sync(Sync::File(&file)).unwrap();
+    assert!(run_check(&disk, false).is_sound());
+    let open = || {
+        let budget = Budget::new(32 << 20);
+        let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
+        Storage::open(disk.clone(), Path::new(FOLDER), pages, &budget.root(), &budget.root()).unwrap()
+    };
+    let (storage, manifest) = open();
+    let mut manifest = manifest.unwrap();
+    assert_eq!(manifest.whole().unwrap().get(), r#"{"sealed":1}"#);
+    assert_eq!(manifest.head.log_from, log_from);
+    manifest.each_part(&mut |_, _| panic!("an old one has no parts")).unwrap();
+    drop(manifest);
+    storage
+        .commit(Head::new(log_from..log_from, &1u64).unwrap(), &mut |sink, whole| {
+            assert!(whole);
+            sink.part(5, vec![name.clone()], &name)
+        })
+        .unwrap();
+    assert_eq!(data_files(&disk), 1);
+    assert_eq!(storage.new_name("seg"), "files/000009.seg");
+    drop(storage);
+    let (_, manifest) = open();
+    assert!(manifest.is_some_and(|manifest| manifest.whole().is_none() && manifest.parts() == 1));
 }
 
 #[test]
@@ -392,4 +526,50 @@ fn a_log_that_lost_its_acknowledged_end_is_refused_and_repaired() {
     assert!(run_check(&disk, true).repaired);
     let store = Store::open(&disk).unwrap();
     assert_eq!(store.numbers().unwrap(), (0..19).collect::<Vec<_>>());
+}
+
+/// Whatever of it is gone: the manifest, the log's file, the log's folder, or what is in it.
+#[test]
+fn a_folder_that_held_data_is_never_opened_as_empty() {
+    let folder = Path::new(FOLDER);
+    let remove = |disk: &SimDisk, name: &str| {
+        let path = folder.join(name);
+        if let Ok(entries) = disk.list(&path) {
+            entries.iter().for_each(|entry| disk.rename(&path.join(&entry.name), None).unwrap());
+        }
+        disk.rename(&path, None).unwrap();
+    };
+    let log_file = "log/0000000000000000.log";
+    for gone in [
+        &["MANIFEST"][..],
+        &[log_file],
+        &["log"],
+        &["MANIFEST", log_file],
+        &["MANIFEST", "log"],
+        &["MANIFEST", "log", "files"],
+    ] {
+        for records in [0, 3] {
+            let disk = Arc::new(SimDisk::new(1, Faults::default()));
+            let mut store = Store::open(&disk).unwrap();
+            for number in 0..records {
+                store.log.append(&u64::to_le_bytes(number)).unwrap();
+                store.log.commit().unwrap();
+            }
+            drop(store);
+            gone.iter().for_each(|name| remove(&disk, name));
+            let error = Store::open(&disk).err().unwrap();
+            assert_eq!(error.kind(), Kind::Corrupt, "{gone:?}: {error}");
+            let budget = Budget::new(32 << 20);
+            let dynamic: Arc<dyn Disk> = disk.clone();
+            let pages = Pages::new(dynamic.clone(), budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
+            let report = check(&dynamic, folder, &pages, &budget.root(), false);
+            assert!(!report.is_ok_and(|report| report.is_sound()), "{gone:?}");
+        }
+    }
+    // A folder of an earlier version has no mark; it gets one, and nothing is missed without it.
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    drop(Store::open(&disk).unwrap());
+    remove(&disk, "BEGUN");
+    drop(Store::open(&disk).unwrap());
+    assert!(disk.list(folder).unwrap().iter().any(|entry| entry.name == "BEGUN"));
 }

@@ -7,12 +7,12 @@
 //! Decoded once at the door, never converted again below it. No wire type stands here, and nothing
 //! here knows JSON, but for a payload: it is kept as the JSON text of an object, checked at the door.
 
+pub use crate::catalog_cost::HeldConfig;
 use ramekin_base::PointId;
-use ramekin_fields::{Filter, Order, OrderValue, Path, Schema};
+use ramekin_fields::{Filter, Order, OrderValue, Path, Prepared, Schema};
 use ramekin_memory::{Account, Reservation};
 use ramekin_vecmath::{Datatype, Metric, normalise};
 use serde::{Deserialize, Serialize};
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -149,19 +149,10 @@ impl CollectionConfig {
         }
     }
 
-    /// A filter with its conditions asked as the indexes answer them, and the memory that it takes; as it is where there are
-    /// no indexes.
-    pub(crate) fn resolve<'a>(
-        &self,
-        filter: &'a Filter,
-        account: &Account,
-    ) -> ramekin_base::Result<(Cow<'a, Filter>, Option<Reservation>)> {
-        if filter.is_empty() || self.indexes.is_empty() {
-            return Ok((Cow::Borrowed(filter), None));
-        }
-        let memory = account.try_reserve(filter.indexed_bytes())?;
-        let resolved = filter.with_indexes(&|path| Some(self.indexes.get(path)?.schema.clone()));
-        Ok((Cow::Owned(resolved), Some(memory)))
+    /// A filter, ready to be asked of the collection's points.
+    pub(crate) fn resolve<'a>(&self, filter: &'a Filter, account: &Account) -> ramekin_base::Result<Prepared<'a>> {
+        let schema = |path: &Path| Some(self.indexes.get(path)?.schema.clone());
+        filter.prepare(if self.indexes.is_empty() { None } else { Some(&schema) }, account)
     }
 }
 
@@ -336,28 +327,6 @@ pub struct Query {
 }
 
 impl Query {
-    /// The same with another filter.
-    pub(crate) fn with_filter(&self, filter: Filter) -> Self {
-        let Self { limit, offset, score_threshold, exact, ef, rescore, candidates, max_reads, indexed_only, .. } =
-            *self;
-        let (target, using, parts) = (self.target.clone(), self.using.clone(), self.parts.clone());
-        Self {
-            target,
-            using,
-            filter,
-            limit,
-            offset,
-            score_threshold,
-            exact,
-            ef,
-            rescore,
-            candidates,
-            max_reads,
-            indexed_only,
-            parts,
-        }
-    }
-
     /// The `limit` nearest to a target, rescored, by the unnamed vector: ids and scores only.
     pub fn new(target: Target, limit: usize) -> Self {
         Self {
@@ -482,23 +451,35 @@ pub struct Progress {
     pub left_s: f64,
 }
 
+/// Where the vectors of a name stand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VectorCount {
+    pub sealed: u64,
+    pub new: u64,
+}
+
 /// A collection as it stands.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Info {
-    pub config: CollectionConfig,
+    pub config: Arc<HeldConfig>,
     pub status: Status,
     /// "ok", or the error that turned it red.
     pub optimizer: Result<(), String>,
     pub points: u64,
+    /// Of segments; dead rows are among them until a merge.
     pub indexed_vectors: u64,
+    /// Of each vector name, those in segments and those that are still in memory.
+    pub vectors: BTreeMap<String, VectorCount>,
     pub segments: u64,
     pub progress: Option<Progress>,
     /// Recall@10 of real queries, measured in the background, once there were enough of them.
     pub recall_measured: Option<f64>,
     /// What people should know.
     pub warnings: Vec<String>,
-    /// Of each field that has an index, the points that are in it.
+    /// Of each field that has an index, the points of segments that are in it.
     pub indexed_points: BTreeMap<Path, u64>,
+    /// And the points in memory that have a value for it.
+    pub new_points: BTreeMap<Path, u64>,
     pub bytes_on_disk: u64,
     pub last_operation: u64,
 }

@@ -17,6 +17,7 @@ use crate::collection::{Collection, View};
 use crate::field_index;
 use crate::fold;
 use crate::growing::{CLEAN, Growing};
+use crate::health::FaultKind;
 use crate::manifest;
 use crate::merge::MergeRows;
 use crate::overlay::Run;
@@ -27,10 +28,11 @@ use crate::segment::{Segment, SegmentMeta};
 use crate::segment_write::{Rows, write_segment};
 use crate::shared::Shared;
 use crate::writer::Request;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use ramekin_ann::Work;
-use ramekin_base::{Error, Kind, Result};
-use ramekin_memory::{Account, allocator_purge};
+use ramekin_base::lock::Guard;
+use ramekin_base::{Error, Kind, Result, supervise};
+use ramekin_memory::{Account, Reservation, allocator_purge};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -39,6 +41,11 @@ use std::time::Duration;
 const QUIET_MS: u64 = 2_000;
 /// A growing part with fewer bytes stays in memory while it is quiet.
 const QUIET_FREEZE_BYTES: u64 = 64 << 10;
+/// The same of its points, where some field has an index; and of bytes of payloads.
+const QUIET_FREEZE_POINTS: usize = 1000;
+const QUIET_FREEZE_PAYLOADS: u64 = 4 << 20;
+/// A part whose fields found no memory is moved once it is one of so many of what it may be.
+const SHORT_PART: u64 = 4;
 
 /// The two kinds of work, which are also the folders of their temporary files: they run at one time.
 pub(crate) const SEAL: &str = "seal";
@@ -46,59 +53,69 @@ pub(crate) const MERGE: &str = "merge";
 
 /// Seals the oldest frozen part of some collection, or folds what waits for it. False: there is none.
 pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
-    let frozen = shared.collections().into_iter().find_map(|(name, collection)| {
-        let part = collection.view.load().frozen.first().cloned();
-        part.map(|part| (name, collection, part))
+    let frozen = shared.collections().iter().find_map(|collection| {
+        // One that failed waits for its turn, and keeps nobody else from his.
+        let part =
+            collection.view.load().frozen.first().filter(|_| !shared.waits(collection, &FaultKind::Seal)).cloned();
+        part.map(|part| (collection.clone(), part))
     });
-    let Some((name, collection, part)) = frozen else { return fold_one(shared) };
+    let Some((collection, part)) = frozen else { return fold_one(shared) };
     let _awake = rest::work(shared)?;
-    let sealed = seal(shared, &name, &collection, &part);
-    note(&collection, SEAL, &name, &sealed);
+    let sealed = supervise::caught("a seal", || seal(shared, &collection.name, &collection, &part));
+    shared.accounts.seal.raise_floor(shared.limits().seal_work);
+    shared.note(&collection, FaultKind::Seal, &collection.name, &sealed);
     shared.sealed.raise();
     sealed.map(|()| true)
 }
 
 /// Writes out the changed payloads of a collection that waits for it. False: none does.
 fn fold_one(shared: &Shared) -> Result<bool> {
-    let is_due = |held: &(String, Arc<Collection>)| held.1.fold_due.load(Ordering::SeqCst);
-    let Some((name, collection)) = shared.collections().into_iter().find(is_due) else { return Ok(false) };
+    let is_due =
+        |held: &&Arc<Collection>| held.fold_due.load(Ordering::SeqCst) && !shared.waits(held, &FaultKind::Fold);
+    let Some(collection) = shared.collections().iter().find(is_due).cloned() else { return Ok(false) };
     let _awake = rest::work(shared)?;
-    let folded = fold::collection(shared, &collection);
+    let folded = supervise::caught("a fold", || {
+        shared.reach("fold");
+        fold::collection(shared, &collection)
+    });
     if folded.is_ok() {
         // Whoever asked meanwhile asks again if this was not enough.
         collection.fold_due.store(false, Ordering::SeqCst);
     }
-    note(&collection, "fold", &name, &folded);
+    shared.note(&collection, FaultKind::Fold, &collection.name, &folded);
     shared.sealed.raise();
     folded.map(|()| true)
 }
 
 fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing>) -> Result<()> {
+    shared.reach("seal");
     let account = &shared.accounts.seal;
     let mut rows = SealRows::new(part, shared.log_reader()?, account)?;
     let segment = match rows.is_empty() {
         true => None,
         false => build(shared, name, collection, &mut rows, account, SEAL)?,
     };
-    let _manifest = shared.manifest.lock();
-    {
+    let still = collection.still.write();
+    let manifest = shared.manifest.lock();
+    let old = {
         let _change = collection.change.lock();
         if let Some(segment) = &segment {
             part.read().died_since(&rows.dead_before, |slot| {
                 rows.row_of(slot).into_iter().for_each(|row| _ = segment.dead.set(row));
             });
             if let Some(mut memory) = part.take_owed() {
-                segment.changes.put(rows.changed(), &mut memory);
+                segment.changes.put(rows.changed(), &mut memory)?;
             }
         }
         collection.swap(|view| View {
             active: view.active.clone(),
             frozen: view.frozen.iter().filter(|held| !Arc::ptr_eq(held, part)).cloned().collect(),
             segments: view.segments.iter().cloned().chain(segment.clone()).collect(),
-        });
-    }
+        })
+    };
+    drop((old, still));
     drop(rows);
-    settle(shared, collection, segment)
+    settle(shared, collection, segment, manifest)
 }
 
 /// One look around by the merging thread: a merge, or an index of a field, which a merge would have made void.
@@ -108,16 +125,26 @@ pub(crate) fn merge_turn(shared: &Shared) -> Result<bool> {
 
 /// Merges or rewrites segments of some collection, if the policy wants it. False: nothing to do.
 pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
-    for (name, collection) in shared.collections() {
-        let Some(chosen) = wanted_merge(shared, &collection, is_quiet(shared, &collection)) else { continue };
-        let merged = rest::work_on_merge(shared).and_then(|_merging| merge(shared, &name, &collection, chosen));
-        note(&collection, MERGE, &name, &merged);
+    for collection in shared.collections().iter() {
+        let Some(chosen) = wanted_merge(shared, collection, is_quiet(shared, collection)) else {
+            // What failed is not wanted any more.
+            collection.health.clear(&FaultKind::Merge);
+            continue;
+        };
+        if shared.waits(collection, &FaultKind::Merge) {
+            continue;
+        }
+        let merged = supervise::caught("a merge", || {
+            rest::work_on_merge(shared).and_then(|_merging| merge(shared, &collection.name, collection, chosen))
+        });
+        shared.note(collection, FaultKind::Merge, &collection.name, &merged);
         return merged.map(|()| true);
     }
     Ok(false)
 }
 
 fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<Segment>>) -> Result<()> {
+    shared.reach("merge");
     let account = &shared.accounts.merge;
     let what = if inputs.len() == 1 { "vacuum" } else { MERGE };
     let folded = fold_inputs(shared, &inputs)?;
@@ -126,14 +153,16 @@ fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<S
         0 => None,
         _ => build(shared, name, collection, &mut rows, account, what)?,
     };
-    let _manifest = shared.manifest.lock();
+    let still = collection.still.write();
+    let manifest = shared.manifest.lock();
     let swapped = swap_merged(shared, collection, &rows, segment.as_ref());
+    drop(still);
     drop(rows);
     if let Some(segment) = segment.as_ref().filter(|_| swapped.is_err()) {
         shared.storage.discard(&segment.name)?;
     }
     swapped?;
-    settle(shared, collection, segment)
+    settle(shared, collection, segment, manifest)
 }
 
 /// Brings each input's changed payloads into one run, so that the merge reads files only: what is in
@@ -156,10 +185,12 @@ fn swap_merged(
     segment: Option<&Arc<Segment>>,
 ) -> Result<()> {
     let _folds = segment.map(|segment| fold::carry(shared, rows, segment, &shared.accounts.merge)).transpose()?;
-    {
+    // Memory for the few that change from here on: nobody waits for memory under the lock.
+    let mut memory = fresh_memory(shared, rows)?;
+    let _old = {
         let _change = collection.change.lock();
         if let Some(segment) = segment {
-            carry_fresh(shared, rows, segment)?;
+            carry_fresh(rows, segment, &mut memory)?;
             for (input, old) in rows.inputs().iter().enumerate() {
                 newly_set(&rows.dead_before[input], &old.dead.words(), |row| {
                     rows.new_row(input, row).into_iter().for_each(|row| _ = segment.dead.set(row));
@@ -171,31 +202,47 @@ fn swap_merged(
             active: view.active.clone(),
             frozen: view.frozen.clone(),
             segments: view.segments.iter().filter(|held| !is_input(held)).cloned().chain(segment.cloned()).collect(),
-        });
-    }
+        })
+    };
     Ok(())
 }
 
+/// Memory for what changed since the changes before were carried over, and as much again for what changes meanwhile.
+fn fresh_memory(shared: &Shared, rows: &MergeRows) -> Result<Reservation> {
+    let fresh: usize = rows.inputs().iter().map(|input| input.changes.fresh().len()).sum();
+    shared.accounts.patches.try_reserve((2 * fresh + 64) as u64 * PATCH_BYTES)
+}
+
 /// The payloads that changed while the changes before them were carried over: few, so they stay in memory.
-fn carry_fresh(shared: &Shared, rows: &MergeRows, segment: &Segment) -> Result<()> {
+fn carry_fresh(rows: &MergeRows, segment: &Segment, memory: &mut Reservation) -> Result<()> {
     for (input, old) in rows.inputs().iter().enumerate() {
         let fresh = old.changes.fresh();
-        let mut memory = shared.accounts.patches.try_reserve(fresh.len() as u64 * PATCH_BYTES)?;
+        let bytes = fresh.len() as u64 * PATCH_BYTES;
+        if memory.bytes() < bytes {
+            memory.grow_calm(bytes - memory.bytes())?;
+        }
         let moved = fresh.into_iter().filter_map(|(row, at)| Some((rows.new_row(input, row)?, at)));
-        segment.changes.put(moved, &mut memory);
+        segment.changes.put(moved, memory)?;
     }
     Ok(())
 }
 
 /// After a swap: the manifest, then what is to be resident. A collection that was dropped meanwhile
 /// is in no manifest, so its new file goes at once.
-fn settle(shared: &Shared, collection: &Collection, segment: Option<Arc<Segment>>) -> Result<()> {
+fn settle(
+    shared: &Shared,
+    collection: &Collection,
+    segment: Option<Arc<Segment>>,
+    manifest: Guard<MutexGuard<'_, ()>>,
+) -> Result<()> {
     if let Some(segment) = segment.filter(|_| collection.is_dropped()) {
         return shared.storage.discard(&segment.name);
     }
     // What read the old rows and wrote the new file is gone by now too.
     allocator_purge();
     let committed = manifest::commit(shared);
+    // Sections are loaded without it: others that are done need not wait for that.
+    drop(manifest);
     crate::residency::plan(shared);
     committed
 }
@@ -261,11 +308,20 @@ fn build(
 /// So often a merge looks again whether there is memory to open what it has written, and how long it waits in between.
 const OPEN_PATIENCE: (u32, Duration) = (200, Duration::from_millis(50));
 
+/// Bytes of what a seal has for good that may serve to open its file.
+const OPEN_GIVES: u64 = 512 << 10;
+
 /// Opens what was built. A seal must not wait for memory that only it can free (its points have left room for it); a merge
 /// has taken long, and nothing waits for it.
 fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
     let open = || Segment::open(name, shared.storage.open_file(name)?, &shared.accounts.segments);
     let mut opened = open();
+    if what == SEAL && opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
+        // Requests that wait for this seal may hold the room that its points left. What it was built with is free now, and
+        // comes back as soon as its points let go of theirs.
+        shared.accounts.seal.give_floor(OPEN_GIVES);
+        opened = open();
+    }
     // In one thread with all others nobody would release anything meanwhile.
     let may_wait = what == MERGE && !shared.inline.load(Ordering::SeqCst);
     for _ in 0..if may_wait { OPEN_PATIENCE.0 } else { 0 } {
@@ -337,26 +393,6 @@ impl Drop for Reporter<'_> {
     }
 }
 
-/// An error in the background turns the collection red; the next success heals it.
-pub(crate) fn note<T>(collection: &Collection, what: &str, name: &str, outcome: &Result<T>) {
-    match outcome {
-        Ok(_) => *collection.error.lock() = None,
-        Err(error) if error.kind() == Kind::Closed => {}
-        // A merge that finds too little memory for the moment is made later, and nothing is wrong until then.
-        Err(error) if error.kind() == Kind::Busy && what == MERGE => {
-            tracing::warn!(collection = name, "{what} put off: {error}");
-        }
-        Err(error) => {
-            let text = format!("{what} failed: {error}");
-            let before = collection.error.lock().replace(text.clone());
-            // What fails again and again is said once.
-            if before.as_ref() != Some(&text) {
-                tracing::error!(collection = name, "{text}");
-            }
-        }
-    }
-}
-
 pub(crate) fn is_quiet(shared: &Shared, collection: &Collection) -> bool {
     shared.now_ms().saturating_sub(collection.written_ms.load(Ordering::Relaxed)) >= QUIET_MS
 }
@@ -364,22 +400,28 @@ pub(crate) fn is_quiet(shared: &Shared, collection: &Collection) -> bool {
 /// The segments that should become one.
 pub(crate) fn wanted_merge(shared: &Shared, collection: &Collection, quiet: bool) -> Option<Vec<Arc<Segment>>> {
     let view = collection.view.load_full();
-    let chosen = policy::choose(&sizes(&view), rules(shared, collection), quiet)?;
-    Some(chosen.into_iter().map(|at| view.segments[at].clone()).collect())
+    let whole = whole(&view);
+    let chosen = policy::choose(&sizes(&whole), rules(shared, collection), quiet)?;
+    Some(chosen.into_iter().map(|at| whole[at].clone()).collect())
 }
 
 /// Segments that wait to be merged, beyond those of one merge.
 pub(crate) fn merge_debt(shared: &Shared, collection: &Collection) -> usize {
-    policy::debt(&sizes(&collection.view.load()), rules(shared, collection))
+    policy::debt(&sizes(&whole(&collection.view.load())), rules(shared, collection))
 }
 
-fn sizes(view: &View) -> Vec<Size> {
+/// The segments that can be read to their ends: one that is damaged would only stop the merge of the others.
+fn whole(view: &View) -> Vec<Arc<Segment>> {
+    view.segments.iter().filter(|segment| !segment.is_damaged()).cloned().collect()
+}
+
+fn sizes(segments: &[Arc<Segment>]) -> Vec<Size> {
     let size = |segment: &Arc<Segment>| Size {
         bytes: segment.vector_bytes(),
         points: u64::from(segment.meta.points),
         dead: segment.dead.count(),
     };
-    view.segments.iter().map(size).collect()
+    segments.iter().map(size).collect()
 }
 
 fn rules(shared: &Shared, collection: &Collection) -> Rules {
@@ -392,15 +434,24 @@ fn rules(shared: &Shared, collection: &Collection) -> Rules {
     }
 }
 
-/// True where a quiet collection should move its growing part into a segment: it has segments
-/// already, and scanning the part costs every query more than an index would.
+/// True where a quiet collection should move its growing part into a segment: scanning the part costs every query more than
+/// an index would, since there are segments already, since payloads are read from the log that an index knows, or since
+/// payloads are long.
 pub(crate) fn wants_freeze(collection: &Collection) -> bool {
+    let (view, has_indexes) = (collection.view.load(), !collection.config.load().indexes.is_empty());
+    let active = view.active.read();
+    let is_slow = has_indexes && active.live() >= QUIET_FREEZE_POINTS
+        || active.payload_bytes() >= QUIET_FREEZE_PAYLOADS
+        || !view.segments.is_empty() && active.bytes() >= QUIET_FREEZE_BYTES;
+    active.live() > 0 && is_slow && view.active.from() != CLEAN
+}
+
+/// True where this should be while it is written to, too: fields of its points found no memory, so that filters read payloads.
+fn wants_freeze_soon(shared: &Shared, collection: &Collection) -> bool {
     let view = collection.view.load();
     let active = view.active.read();
-    active.live() > 0
-        && !view.segments.is_empty()
-        && active.bytes() >= QUIET_FREEZE_BYTES
-        && view.active.from() != CLEAN
+    let is_worth_it = active.bytes() >= shared.limits().seal_bytes / SHORT_PART;
+    active.is_short() && is_worth_it && active.live() >= QUIET_FREEZE_POINTS && view.active.from() != CLEAN
 }
 
 /// Is anything waiting to be sealed, built or merged?
@@ -419,9 +470,9 @@ pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
     if seal_one(shared)? {
         return Ok(true);
     }
-    for (_, collection) in shared.collections() {
-        if is_quiet(shared, &collection) && wants_freeze(&collection) {
-            return Ok(shared.queue.put(Request::Freeze(collection)).is_ok());
+    for collection in shared.collections().iter() {
+        if is_quiet(shared, collection) && wants_freeze(collection) || wants_freeze_soon(shared, collection) {
+            return Ok(shared.queue.put(Request::Freeze(collection.clone())).is_ok());
         }
     }
     if shared.manifest_dirty.load(Ordering::SeqCst) {
@@ -440,7 +491,8 @@ pub(crate) fn run(shared: &Shared, turn: fn(&Shared) -> Result<bool>) {
     let mut failures = 0;
     while !shared.is_closing() {
         let seen = shared.work.count();
-        let did = turn(shared);
+        let did = supervise::caught("a turn of the background", || turn(shared));
+        shared.pages.remove_dropped();
         failures = if did.is_err() { PAUSE_DOUBLINGS.min(failures + 1) } else { 0 };
         match did {
             // One thread's work may be the other's: a seal makes a segment that can be merged.

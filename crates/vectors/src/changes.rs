@@ -12,8 +12,11 @@
 //! each other by `shared.manifest`; only the writer adds to `fresh`.
 
 use crate::growing::{CLEAN, PayloadAt};
+use crate::lock;
 use crate::overlay::Run;
 use parking_lot::RwLock;
+use ramekin_base::Result;
+use ramekin_base::lock::Ranked;
 use ramekin_log::Position;
 use ramekin_memory::Reservation;
 use std::collections::BTreeMap;
@@ -25,9 +28,8 @@ pub(crate) const PATCH_BYTES: u64 = 64;
 /// Changed payloads by row; each stands in the log.
 pub(crate) type Patches = BTreeMap<u32, PayloadAt>;
 
-#[derive(Default)]
 pub(crate) struct Changes {
-    inner: RwLock<Inner>,
+    inner: Ranked<RwLock<Inner>>,
 }
 
 struct Inner {
@@ -57,9 +59,15 @@ impl Inner {
     }
 }
 
+impl Default for Changes {
+    fn default() -> Self {
+        Self { inner: Ranked::rw(&lock::CHANGES, Inner::default()) }
+    }
+}
+
 impl Changes {
     /// Adds changes, with memory for them out of `memory`. A later change of a row replaces an earlier one.
-    pub(crate) fn put(&self, changes: impl Iterator<Item = (u32, PayloadAt)>, memory: &mut Reservation) {
+    pub(crate) fn put(&self, changes: impl Iterator<Item = (u32, PayloadAt)>, memory: &mut Reservation) -> Result<()> {
         let mut inner = self.inner.write();
         let before = inner.fresh.len();
         for (row, at) in changes {
@@ -69,7 +77,10 @@ impl Changes {
         let taken = memory.split((inner.fresh.len() - before) as u64 * PATCH_BYTES);
         match &mut inner.memory {
             Some(held) => held.join(taken),
-            None => inner.memory = Some(taken),
+            None => {
+                inner.memory = Some(taken);
+                Ok(())
+            }
         }
     }
 

@@ -5,13 +5,20 @@ use crate::search::check_dim;
 use ramekin_base::limits::{DIM_MAX, NAME_MAX, POINTS_PER_REQUEST_MAX, VECTOR_NAMES_MAX};
 use ramekin_base::{Error, Result};
 
-/// A collection's or alias's name.
-pub(crate) fn name(what: &str, name: &str) -> Result<()> {
+/// Signs that no name holds: those that paths and file systems give a meaning.
+const SIGNS: &str = "<>:\"/\\|?*";
+
+/// Whether a collection or an alias may be named so. Clients take `.` and `..` out of a path before they send it, so what is
+/// named so could not be reached.
+pub fn check_name(name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_MAX {
-        return Err(Error::invalid(format!("{what} name has {} bytes; 1 to {NAME_MAX} are allowed", name.len())));
+        return Err(Error::invalid(format!("a name has from 1 to {NAME_MAX} bytes, this one has {}", name.len())));
     }
-    match name.chars().find(|symbol| "<>:\"/\\|?*\0\u{1F}".contains(*symbol)) {
-        Some(symbol) => Err(Error::invalid(format!("{what} name must not hold the character {symbol:?}"))),
+    if name == "." || name == ".." {
+        return Err(Error::invalid(format!("a name cannot be {name:?}")));
+    }
+    match name.chars().find(|sign| SIGNS.contains(*sign) || sign.is_control()) {
+        Some(sign) => Err(Error::invalid(format!("a name cannot contain {sign:?}"))),
         None => Ok(()),
     }
 }
@@ -130,5 +137,20 @@ impl CollectionPatch {
             }
         }
         new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in ["my collection-1_ö", ".a", "...", &"x".repeat(255)] {
+            assert!(check_name(name).is_ok(), "{name}");
+        }
+        for name in ["", ".", "..", "a/b", "a\0", "a\n", "a\u{1f}", "a?", &"x".repeat(256)] {
+            assert!(check_name(name).is_err(), "{name}");
+        }
     }
 }

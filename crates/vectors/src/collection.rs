@@ -7,19 +7,25 @@
 //! ```
 //!
 //! Readers load a view and keep it; a view never changes, but its active part grows and rows die.
-//! The `change` lock is held to apply a batch or to swap a view, never while a segment is written.
+//! The `change` lock is held to apply a batch or to swap a view: for steps in memory only, so whatever a batch needs of the
+//! disk is looked up before ([`Located`]).
 
-use crate::api::{Batch, CollectionConfig, FieldConfig, Progress};
+use crate::api::{Batch, FieldConfig, Progress};
+use crate::catalog_cost::HeldConfig;
 use crate::changes::PATCH_BYTES;
 use crate::field_index::FieldIndex;
 use crate::growing::{CLEAN, Growing, PayloadAt};
+use crate::growing_fields::BatchFields;
+use crate::health::{FaultKind, Health};
+use crate::lock;
 use crate::op::CollectionNumber;
 use crate::reservoir::Reservoir;
 use crate::residency::Structures;
 use crate::segment::Segment;
 use crate::usage::Usage;
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use ramekin_base::lock::{Guard, Ranked};
 use ramekin_base::{Error, PointId, Result};
 use ramekin_fields::Path;
 use ramekin_log::Position;
@@ -48,6 +54,12 @@ impl View {
         parts
     }
 
+    /// How many points a read of it can find at most: what a client asks for beyond them costs nothing.
+    pub(crate) fn points_at_most(&self) -> usize {
+        let sealed: usize = self.segments.iter().map(|segment| segment.meta.points as usize).sum();
+        sealed + self.growing().map(|part| part.read().slots()).sum::<usize>()
+    }
+
     /// This view and the growing parts that a newer one has besides, or `None` if one of them is gone already.
     pub(crate) fn with_newer(self: &Arc<Self>, newest: &Self) -> Option<Arc<Self>> {
         let last = self.active.number();
@@ -62,6 +74,10 @@ impl View {
             }
             _ => None,
         }
+    }
+
+    fn holds(&self, segment: &Arc<Segment>) -> bool {
+        self.segments.iter().any(|held| Arc::ptr_eq(held, segment))
     }
 
     /// The first record that changed payloads in memory need; [`CLEAN`]: none.
@@ -83,53 +99,73 @@ impl View {
 
 pub(crate) struct Collection {
     pub(crate) number: CollectionNumber,
-    pub(crate) config: ArcSwap<CollectionConfig>,
+    pub(crate) name: Arc<str>,
+    pub(crate) config: ArcSwap<HeldConfig>,
     pub(crate) view: ArcSwap<View>,
     /// Held while a batch is applied or a view is swapped.
-    pub(crate) change: Mutex<()>,
+    pub(crate) change: Ranked<Mutex<()>>,
+    /// Held for reading by a read that was overtaken by changes again and again: no part is swapped out and no new write
+    /// begins before it ends.
+    pub(crate) still: Ranked<RwLock<()>>,
     /// Everything before this position is in the manifest's files.
     pub(crate) replay_from: AtomicU64,
+    /// It is new or configured otherwise since a manifest was written.
+    pub(crate) unwritten: AtomicBool,
+    /// The hash of its files as a manifest has them, by `manifest::fingerprint`.
+    pub(crate) written: AtomicU64,
     pub(crate) dropped: AtomicBool,
-    /// A durable write could not be applied: what is in memory is behind the log until a restart.
-    pub(crate) behind: AtomicBool,
     /// Its changed payloads are to be written out, to free memory or the log.
     pub(crate) fold_due: AtomicBool,
-    /// What went wrong in the background; the collection is red while it stands.
-    pub(crate) error: Mutex<Option<String>>,
+    pub(crate) health: Health,
     pub(crate) progress: Mutex<Option<Progress>>,
     /// Milliseconds of the clock at the last write.
     pub(crate) written_ms: AtomicU64,
     pub(crate) usage: Usage,
     pub(crate) reservoir: Reservoir,
     /// Who pays for what is resident, once there is something to be.
-    pub(crate) structures: OnceLock<Structures>,
+    pub(crate) structures: OnceLock<Box<Structures>>,
     growing_account: Account,
+    _memory: Reservation,
+}
+
+/// Where a request stands in the log, and its number.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Logged {
+    pub(crate) position: Position,
+    pub(crate) sequence: u64,
 }
 
 impl Collection {
+    /// Without points. `memory` holds what it takes by `catalog_cost`.
     pub(crate) fn new(
         number: CollectionNumber,
-        config: CollectionConfig,
+        name: &str,
+        config: Arc<HeldConfig>,
+        memory: Reservation,
         growing: &Account,
         replay_from: Position,
     ) -> Result<Self> {
-        let active = Arc::new(Growing::new(0, &config, growing)?);
+        let active = Arc::new(Growing::new(0, config.clone(), growing)?);
         Ok(Self {
             number,
-            config: ArcSwap::from_pointee(config),
+            name: name.into(),
+            config: ArcSwap::new(config),
             view: ArcSwap::from_pointee(View { active, frozen: Vec::new(), segments: Vec::new() }),
-            change: Mutex::new(()),
+            change: Ranked::mutex(&lock::CHANGE, ()),
+            still: Ranked::rw(&lock::STILL, ()),
             replay_from: AtomicU64::new(replay_from),
+            unwritten: AtomicBool::new(true),
+            written: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
-            behind: AtomicBool::new(false),
             fold_due: AtomicBool::new(false),
-            error: Mutex::new(None),
+            health: Health::default(),
             progress: Mutex::new(None),
             written_ms: AtomicU64::new(0),
             usage: Usage::default(),
             reservoir: Reservoir::default(),
             structures: OnceLock::new(),
             growing_account: growing.clone(),
+            _memory: memory,
         })
     }
 
@@ -137,26 +173,31 @@ impl Collection {
         self.dropped.load(Ordering::SeqCst)
     }
 
-    /// Whether a change may be made of what is stored: what the log has and memory has not would make
-    /// replay end elsewhere.
-    pub(crate) fn check_current(&self) -> Result<()> {
-        match self.behind.load(Ordering::SeqCst) {
-            true => Err(Error::closed(
-                "a write is in the log and could not be applied; restart to change points by what they hold",
-            )),
-            false => Ok(()),
-        }
+    /// Whether a read asks writes to wait for it.
+    pub(crate) fn is_read_still(&self) -> bool {
+        self.still.is_locked()
     }
 
-    /// Gives a field an index, or takes it.
-    pub(crate) fn set_index(&self, path: &Path, index: Option<&FieldConfig>) {
-        let mut config = (**self.config.load()).clone();
-        match index {
-            Some(index) => config.indexes.insert(path.clone(), index.clone()),
-            None => config.indexes.remove(path),
-        };
-        self.config.store(Arc::new(config));
-        // What is built of another index is worth nothing; its files go with the next manifest.
+    /// Fails if memory has diverged from the log: a change that is made of what is read, or that is logged behind what
+    /// memory lacks, would end elsewhere in a replay.
+    pub(crate) fn check_current(&self) -> Result<()> {
+        self.health.of(&FaultKind::Diverged).map_or(Ok(()), |cause| {
+            Err(Error::closed(format!("the collection is closed to changes until a restart: {cause}")))
+        })
+    }
+
+    /// What turns it red, if anything does: a damaged file that it needs, or the worst of its faults.
+    pub(crate) fn fault(&self) -> Option<String> {
+        let damage = || self.view.load().segments.iter().find_map(|segment| segment.damage());
+        self.health.worst().or_else(damage)
+    }
+
+    /// What is built of another index of a field than this is worth nothing; its files go with the next manifest.
+    /// The configuration says it already.
+    pub(crate) fn keep_index(&self, path: &Path, index: Option<&FieldConfig>) {
+        let config = self.config.load();
+        self.health.keep_indexes(|path| config.indexes.contains_key(path));
+        self.view.load().active.set_field(path, index.map(|index| &index.schema));
         for segment in &self.view.load().segments {
             let mut fields = segment.fields.write();
             let is_kept = |field: &Arc<FieldIndex>| {
@@ -166,10 +207,38 @@ impl Collection {
         }
     }
 
-    /// Replaces the view by what `make` makes of the present one. The caller holds `change`.
-    pub(crate) fn swap(&self, make: impl FnOnce(&View) -> View) {
+    /// Replaces the view by what `make` makes of the present one. The caller holds `change`, and drops what comes back after it:
+    /// the last user of a file closes it.
+    #[must_use]
+    pub(crate) fn swap(&self, make: impl FnOnce(&View) -> View) -> Arc<View> {
         let view = make(&self.view.load());
-        self.view.store(Arc::new(view));
+        self.view.swap(Arc::new(view))
+    }
+
+    /// Looks up where points stand in segments.
+    pub(crate) fn locate(&self, pages: &Pages, ids: &[PointId]) -> Result<Located> {
+        let mut located = Located::default();
+        located.look(pages, ids, self.view.load().segments.iter().cloned())?;
+        Ok(located)
+    }
+
+    /// Keeps changes out, with every segment of the view looked at: one that came since `located` was made is looked at before.
+    fn begin(
+        &self,
+        pages: &Pages,
+        ids: &[PointId],
+        located: &mut Located,
+    ) -> Result<(Guard<MutexGuard<'_, ()>>, Arc<View>)> {
+        loop {
+            let change = self.change.lock();
+            let view = self.view.load_full();
+            let missing: Vec<_> = view.segments.iter().filter(|segment| !located.knows(segment)).cloned().collect();
+            if missing.is_empty() {
+                return Ok((change, view));
+            }
+            drop(change);
+            located.look(pages, ids, missing.into_iter())?;
+        }
     }
 
     /// Applies an upsert: the new points first, then the death of the old ones, so that a reader may
@@ -178,35 +247,30 @@ impl Collection {
         &self,
         pages: &Pages,
         batch: &Batch,
-        position: Position,
+        logged: Logged,
         payloads: impl Fn(usize) -> PayloadAt,
-        sequence: u64,
+        fields: Option<BatchFields>,
+        mut located: Located,
     ) -> Result<()> {
-        let _change = self.change.lock();
-        let view = self.view.load_full();
-        let sealed = find_sealed(&view, pages, &batch.ids)?;
-        view.active.touch(position);
-        view.active.insert(batch, payloads, sequence);
-        for part in &view.frozen {
-            for id in &batch.ids {
-                part.kill(*id);
-            }
-        }
-        sealed.into_iter().for_each(|(segment, row)| _ = view.segments[segment].dead.set(row));
+        let (_change, view) = self.begin(pages, &batch.ids, &mut located)?;
+        view.active.touch(logged.position);
+        view.active.insert(batch, payloads, fields, logged.sequence);
+        view.frozen.iter().for_each(|part| part.kill(&batch.ids));
+        located.kill();
         Ok(())
     }
 
-    pub(crate) fn apply_delete(&self, pages: &Pages, ids: &[PointId], position: Position) -> Result<()> {
-        let _change = self.change.lock();
-        let view = self.view.load_full();
-        let sealed = find_sealed(&view, pages, ids)?;
+    pub(crate) fn apply_delete(
+        &self,
+        pages: &Pages,
+        ids: &[PointId],
+        position: Position,
+        mut located: Located,
+    ) -> Result<()> {
+        let (_change, view) = self.begin(pages, ids, &mut located)?;
         view.active.touch(position);
-        for part in view.growing() {
-            for id in ids {
-                part.kill(*id);
-            }
-        }
-        sealed.into_iter().for_each(|(segment, row)| _ = view.segments[segment].dead.set(row));
+        view.growing().for_each(|part| part.kill(ids));
+        located.kill();
         Ok(())
     }
 
@@ -218,19 +282,22 @@ impl Collection {
         ids: &[PointId],
         payloads: &[PayloadAt],
         memory: &mut Reservation,
+        mut located: Located,
     ) -> Result<()> {
-        let _change = self.change.lock();
-        let view = self.view.load_full();
-        // All that can fail comes before the first change.
-        let rows = view.segments.iter().map(|segment| segment.find(pages, ids)).collect::<Result<Vec<_>>>()?;
+        let (_change, view) = self.begin(pages, ids, &mut located)?;
         for (id, payload) in ids.iter().zip(payloads) {
-            _ = view.active.set_payload(*id, *payload, None)
-                || view.frozen.iter().any(|part| part.set_payload(*id, *payload, Some(&mut *memory)));
+            if view.active.set_payload(*id, *payload, None)? {
+                continue;
+            }
+            for part in &view.frozen {
+                if part.set_payload(*id, *payload, Some(&mut *memory))? {
+                    break;
+                }
+            }
         }
-        for (segment, rows) in view.segments.iter().zip(rows) {
-            let alive = |(row, payload): (Option<u32>, &PayloadAt)| Some((row?, *payload));
-            let alive = rows.into_iter().zip(payloads).filter_map(alive).filter(|(row, _)| !segment.dead.get(*row));
-            segment.changes.put(alive, memory);
+        for (segment, rows) in located.segments.iter().filter(|(segment, _)| view.holds(segment)) {
+            let alive = rows.iter().filter(|(_, row)| !segment.dead.get(*row));
+            segment.changes.put(alive.map(|(at, row)| (*row, payloads[*at as usize])), memory)?;
         }
         Ok(())
     }
@@ -247,7 +314,7 @@ impl Collection {
         if view.active.from() == CLEAN {
             return Ok(false);
         }
-        let active = Arc::new(Growing::new(view.active.number() + 1, &self.config.load(), &self.growing_account)?);
+        let active = Arc::new(Growing::new(view.active.number() + 1, self.config.load_full(), &self.growing_account)?);
         let mut frozen = view.frozen.clone();
         frozen.push(view.active.clone());
         self.view.store(Arc::new(View { active, frozen, segments: view.segments.clone() }));
@@ -262,12 +329,37 @@ impl Collection {
     }
 }
 
-/// Segment (by its place in the view) and row of every id that stands in a sealed segment.
-fn find_sealed(view: &View, pages: &Pages, ids: &[PointId]) -> Result<Vec<(usize, u32)>> {
-    let mut found = Vec::new();
-    for (at, segment) in view.segments.iter().enumerate() {
-        let rows = segment.find(pages, ids)?;
-        found.extend(rows.into_iter().flatten().map(|row| (at, row)));
+/// Where the points of a write stand in segments: looked up before it is logged, so that neither an error of the disk nor a
+/// wait for it can come after.
+#[derive(Default)]
+pub(crate) struct Located {
+    /// Of each segment that was looked at, which of the points stand in it, and their rows.
+    segments: Vec<(Arc<Segment>, Vec<Found>)>,
+}
+
+/// Which of the points, and its row.
+type Found = (u32, u32);
+
+impl Located {
+    fn knows(&self, segment: &Arc<Segment>) -> bool {
+        self.segments.iter().any(|(known, _)| Arc::ptr_eq(known, segment))
     }
-    Ok(found)
+
+    fn look(&mut self, pages: &Pages, ids: &[PointId], segments: impl Iterator<Item = Arc<Segment>>) -> Result<()> {
+        for segment in segments {
+            let rows = segment.find(pages, ids)?;
+            let found = (0u32..).zip(rows).filter_map(|(at, row)| Some((at, row?)));
+            // A dead row stays dead.
+            let alive = found.filter(|(_, row)| !segment.dead.get(*row)).collect();
+            self.segments.push((segment, alive));
+        }
+        Ok(())
+    }
+
+    /// All of them are dead from now on.
+    fn kill(self) {
+        for (segment, rows) in self.segments {
+            rows.into_iter().for_each(|(_, row)| _ = segment.dead.set(row));
+        }
+    }
 }

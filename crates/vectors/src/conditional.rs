@@ -28,7 +28,7 @@ pub(crate) fn written(
     filter: &Filter,
 ) -> Result<Batch> {
     let ids = &batch.ids[range.clone()];
-    let (filter, _memory) = collection.config.load().resolve(filter, &shared.accounts.queries)?;
+    let filter = collection.config.load().resolve(filter, &shared.accounts.queries)?;
     let look = |view: &crate::collection::View, (): &()| {
         let places = read::places(shared, view, ids)?;
         let there: Vec<_> = ids.iter().zip(&places).filter_map(|(id, place)| Some((*id, (*place)?))).collect();

@@ -9,7 +9,7 @@ use crate::collection::{Collection, View};
 use crate::matching::Matching;
 use crate::read::{self, ENTRY_BYTES, ROWS};
 use crate::shared::Shared;
-use ramekin_base::{Result, rng};
+use ramekin_base::{Result, cancel, rng};
 use ramekin_fields::{Bitmap, Filter};
 
 /// Rows that an estimate asks of each segment at most, where its indexes leave it unsure.
@@ -26,8 +26,8 @@ fn sample(rows: &Bitmap, count: u64) -> Vec<u32> {
 /// of the rows that may pass says.
 pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, exact: bool) -> Result<u64> {
     let _memory = shared.accounts.queries.try_reserve(SAMPLED * (ENTRY_BYTES + 4))?;
-    let (filter, _resolved) = collection.config.load().resolve(filter, &shared.accounts.queries)?;
-    let filter = &*filter;
+    let filter = collection.config.load().resolve(filter, &shared.accounts.queries)?;
+    let filter = &filter;
     let sealed = |view: &View| {
         let matching = Matching::new(shared, &shared.pages, view, filter);
         let mut count = 0;
@@ -47,6 +47,7 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, e
             }
             let mut row = 0;
             while row < segment.meta.points {
+                cancel::check()?;
                 let rows = read::next_rows(segment, Some(&passing), &mut row, ROWS as usize);
                 let mut page = read::sealed_page(shared, view, at, rows)?;
                 matching.keep(&mut page)?;

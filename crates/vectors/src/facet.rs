@@ -8,14 +8,14 @@
 //!
 //! Counts are exact. Memory: what is asked for, and an entry for each different value of new and changed points.
 
-use crate::api::FacetValue;
+use crate::api::{FacetValue, Held};
 use crate::collection::{Collection, View};
 use crate::field_index::{self, FieldIndex};
 use crate::matching::Matching;
 use crate::read::{self, Place, TEXTS};
 use crate::shared::Shared;
-use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::{Bitmap, Filter, Path, Schema, key};
+use ramekin_base::{Error, PointId, Result, cancel};
+use ramekin_fields::{Bitmap, Filter, Path, Prepared, Schema, key};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use std::cmp::Reverse;
@@ -30,7 +30,7 @@ struct Asked<'a> {
     shared: &'a Shared,
     path: &'a Path,
     schema: &'a Arc<Schema>,
-    filter: &'a Filter,
+    filter: &'a Prepared<'a>,
     limit: usize,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn facet(
     path: &Path,
     limit: usize,
     filter: &Filter,
-) -> Result<Vec<(FacetValue, u64)>> {
+) -> Result<Held<Vec<(FacetValue, u64)>>> {
     let config = collection.config.load_full();
     let Some(schema) = config.indexes.get(path).map(|field| &field.schema).filter(|schema| has_values(schema)) else {
         return Err(Error::malformed(format!(
@@ -50,7 +50,7 @@ pub(crate) fn facet(
              lookup, uuid or bool"
         )));
     };
-    let (filter, _memory) = config.resolve(filter, &shared.accounts.queries)?;
+    let filter = config.resolve(filter, &shared.accounts.queries)?;
     let asked = Asked { shared, path, schema, filter: &filter, limit };
     read::on_view(collection, |view| asked.sealed(view), |view, sealed| asked.answer(view, sealed).map(Some))
 }
@@ -110,9 +110,9 @@ impl Asked<'_> {
     }
 
     /// The same with the growing parts of a view.
-    fn answer(&self, view: &View, sealed: &Sealed) -> Result<Vec<(FacetValue, u64)>> {
+    fn answer(&self, view: &View, sealed: &Sealed) -> Result<Held<Vec<(FacetValue, u64)>>> {
         let account = &self.shared.accounts.queries;
-        let _memory = account.try_reserve(self.limit as u64 * (key::KEY_MAX as u64 + ENTRY_BYTES))?;
+        let mut held = account.try_reserve(0)?;
         let memory = account.try_reserve(sealed.counts.memory.bytes())?;
         let mut fresh = Counts { by_key: sealed.counts.by_key.clone(), memory };
         let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
@@ -142,6 +142,9 @@ impl Asked<'_> {
                 }
             }
             if let Some((count, place)) = total {
+                if best.len() < self.limit {
+                    held.grow(key::KEY_MAX as u64 + ENTRY_BYTES)?;
+                }
                 best.push(Reverse((count, Reverse(key), place)));
                 if best.len() > self.limit {
                     best.pop();
@@ -149,7 +152,16 @@ impl Asked<'_> {
             }
         }
         let best = best.into_sorted_vec().into_iter();
-        best.map(|Reverse((count, Reverse(key), place))| Ok((self.value(view, &key, place)?, count))).collect()
+        let mut value = Vec::with_capacity(best.len());
+        for Reverse((count, Reverse(key), place)) in best {
+            let one = self.value(view, &key, place)?;
+            if let FacetValue::Word(word) = &one {
+                // Of a long one the key has the beginning.
+                held.grow(word.len().saturating_sub(key::KEY_MAX) as u64)?;
+            }
+            value.push((one, count));
+        }
+        Ok(Held { value, memory: vec![held] })
     }
 
     /// The value of a key, which a point at this place has.
@@ -183,6 +195,7 @@ impl Cursor<'_> {
         let index = &self.field.index;
         self.next = None;
         while self.code < index.meta().distinct && self.next.is_none() {
+            cancel::check()?;
             let (mut count, mut last) = (0, 0);
             let places = index.places(pages, &(self.code..self.code + 1))?;
             index.rows_at(pages, places, &mut |row| {

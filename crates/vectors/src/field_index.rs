@@ -9,19 +9,21 @@
 //! Whether an index is new, a segment is, or too much has changed: what is missing is built, and nothing else decides.
 
 use crate::api::{CollectionConfig, FieldConfig};
-use crate::background::{MERGE, Reporter, note};
+use crate::background::{MERGE, Reporter};
 use crate::collection::{Collection, View};
 use crate::fold;
+use crate::health::FaultKind;
 use crate::manifest;
 use crate::merge::Cursor;
 use crate::overlay::Run;
 use crate::payload;
+use crate::read::{self, Place};
 use crate::rest;
 use crate::segment::Segment;
 use crate::segment_write::Walk;
 use crate::shared::Shared;
 use parking_lot::Mutex;
-use ramekin_base::{Error, Kind, Result};
+use ramekin_base::{Error, Kind, Result, supervise};
 use ramekin_fields::{Bitmap, Bitmaps, EachPayload, Index, Path, Payloads, Schema, Work};
 use ramekin_memory::{Account, allocator_purge};
 use serde::{Deserialize, Serialize};
@@ -40,6 +42,9 @@ pub(crate) struct FieldJson {
     pub(crate) file: String,
     /// The run of changed payloads that is in it.
     pub(crate) run: Option<String>,
+    /// Of texts, which version of the tokenizer made its words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tokens: Option<String>,
 }
 
 /// An open `.field` file.
@@ -72,12 +77,18 @@ impl FieldIndex {
         Ok(Self { path: json.path.clone(), schema: json.schema.clone(), index, name, run, listed })
     }
 
+    /// The name of its file.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
     pub(crate) fn json(&self) -> FieldJson {
         FieldJson {
             path: self.path.clone(),
             schema: self.schema.clone(),
             file: self.name.clone(),
             run: self.run.clone(),
+            tokens: self.index.meta().tokens.clone(),
         }
     }
 
@@ -87,10 +98,16 @@ impl FieldIndex {
     }
 }
 
-/// The indexes of a segment. One that is damaged, or for which there is no memory now, is left out: it is built again.
+/// The indexes of a segment. One that is damaged, for which there is no memory now, or whose words were made otherwise than
+/// now is left out: it is built again, and until then its field is looked at in the payloads.
 pub(crate) fn open_all(shared: &Shared, kept: &[FieldJson], points: u32) -> Result<Arc<[Arc<FieldIndex>]>> {
     let mut opened = Vec::with_capacity(kept.len());
     for json in kept {
+        if !json.schema.has_tokens_of(json.tokens.as_deref()) {
+            let was = json.tokens.as_deref().unwrap_or("no version");
+            tracing::info!(file = json.file, was, now = json.schema.tokens(), "an index of words is built again");
+            continue;
+        }
         match FieldIndex::open(shared, json, points) {
             Ok(field) => opened.push(Arc::new(field)),
             Err(error) if error.kind() == Kind::Corrupt || error.kind().is_memory() => {
@@ -192,6 +209,64 @@ pub(crate) fn points(view: &View, config: &CollectionConfig) -> BTreeMap<Path, u
     config.indexes.iter().map(|(path, field)| (path.clone(), of(path, field))).collect()
 }
 
+/// New points of a field whose payloads are read to count them; the others count once they are in a segment.
+const READ_TO_COUNT: usize = 1_000;
+
+/// Of each field that has an index, how many of the points in memory have a value for it. What cannot be read now counts later.
+pub(crate) fn new_points(shared: &Shared, view: &View, config: &CollectionConfig) -> BTreeMap<Path, u64> {
+    let of = |(path, field): (&Path, &FieldConfig)| (path.clone(), new_points_of(shared, view, path, &field.schema));
+    config.indexes.iter().map(of).collect()
+}
+
+fn new_points_of(shared: &Shared, view: &View, path: &Path, schema: &Schema) -> u64 {
+    let (mut count, mut left) = (0, READ_TO_COUNT);
+    for (at, part) in view.oldest_growing() {
+        let mut unknown = Vec::new();
+        let inner = part.read();
+        let own = inner.fields().iter().find(|own| own.path() == path && **own.schema() == *schema);
+        for slot in (0..inner.slots() as u32).filter(|slot| !inner.is_dead(*slot)) {
+            match own.and_then(|own| own.held(slot)) {
+                Some(held) => count += u64::from(held),
+                None if unknown.len() < left => unknown.push((inner.id(slot), Place::Growing(at, slot))),
+                None => {}
+            }
+        }
+        drop(inner);
+        left -= unknown.len();
+        for points in unknown.chunks(read::TEXTS) {
+            let Ok(keys) = read::keys(shared, view, points, path, schema) else { break };
+            count += keys.iter().filter(|keys| !keys.is_empty()).count() as u64;
+        }
+    }
+    count
+}
+
+/// Takes damaged indexes of fields out of their segments: payloads are asked until they are built again, and the collection
+/// is red until then. False: there were none.
+pub(crate) fn take_out_damaged(shared: &Shared, collection: &Collection) -> bool {
+    let mut damaged = Vec::new();
+    for segment in &collection.view.load().segments {
+        let is_damaged = |field: &&Arc<FieldIndex>| field.index.file().damage().is_some();
+        if segment.fields.read().iter().any(|field| is_damaged(&field)) {
+            let mut fields = segment.fields.write();
+            damaged.extend(fields.iter().filter(is_damaged).cloned());
+            let whole: Vec<_> = fields.iter().filter(|field| !is_damaged(field)).cloned().collect();
+            *fields = whole.into();
+        }
+    }
+    for field in &damaged {
+        let error = Error::corrupt(format!("{}; it is built again", field.index.file().damage().unwrap_or_default()));
+        collection.health.raise(FaultKind::Index(field.path.clone()), None, &error, shared.now_ms());
+    }
+    if !damaged.is_empty() {
+        // The next manifest names them no more.
+        shared.manifest_dirty.store(true, Ordering::SeqCst);
+        rest::plan_again(shared);
+        shared.wake_background();
+    }
+    !damaged.is_empty()
+}
+
 /// Builds that failed: of which segment and field, how often, and when they are tried again by [`Shared::now_ms`].
 #[derive(Default)]
 pub(crate) struct Failures(Mutex<BTreeMap<(String, Path), (u32, u64)>>);
@@ -220,7 +295,7 @@ impl Failures {
 
 /// Builds one index that some segment lacks, and that has not just failed. False: there is none.
 pub(crate) fn build_one(shared: &Shared) -> Result<bool> {
-    for (name, collection) in shared.collections() {
+    for collection in shared.collections().iter() {
         let (view, config) = (collection.view.load_full(), collection.config.load_full());
         let wanted = view.segments.iter().flat_map(|segment| {
             lacking(segment, &config).into_iter().map(move |(path, schema)| (segment, path, schema))
@@ -228,10 +303,16 @@ pub(crate) fn build_one(shared: &Shared) -> Result<bool> {
         for (segment, path, schema) in wanted {
             let key = (segment.name.clone(), path.clone());
             let Some(failures) = shared.field_failures.count(&key, shared.now_ms()) else { continue };
-            let built = rest::work_on_merge(shared)
-                .and_then(|_merging| build(shared, &name, &collection, segment, (&path, &schema), failures > 0));
+            let built = supervise::caught("the build of an index", || {
+                shared.reach("index");
+                let _merging = rest::work_on_merge(shared)?;
+                build(shared, &collection.name, collection, segment, (&path, &schema), failures > 0)
+            });
             shared.field_failures.note(key, built.is_err(), shared.now_ms());
-            note(&collection, MERGE, &name, &built);
+            // Where other segments still lack it, what was said of it stands.
+            if built.is_err() || !is_lacking(collection, Some(&path)) {
+                shared.note(collection, FaultKind::Index(path), &collection.name, &built);
+            }
             shared.sealed.raise();
             return built.map(|()| true);
         }
@@ -284,6 +365,7 @@ fn build(
         schema: schema.clone(),
         file: shared.storage.name_of(&file)?,
         run: run.map(|run| run.name.clone()),
+        tokens: meta.tokens.clone(),
     };
     let opened = FieldIndex::open(shared, &json, segment.meta.points);
     if opened.is_err() {

@@ -10,17 +10,23 @@
 //!
 //! Every byte is reserved before it is used; the formula is [`Growing::bytes_for`].
 
-use crate::api::{Batch, CollectionConfig, VectorConfig};
+use crate::api::{Batch, VectorConfig};
 use crate::bits::newly_set;
+use crate::catalog_cost::HeldConfig;
 use crate::changes::PATCH_BYTES;
+use crate::growing_fields::BatchFields;
+use crate::lock;
 use crate::top::Top;
 use hashbrown::HashTable;
-use parking_lot::{RwLock, RwLockReadGuard};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use ramekin_base::lock::{Guard, Ranked};
 use ramekin_base::{PointId, Result};
+use ramekin_fields::{FieldMemtable, Path, Schema};
 use ramekin_log::Position;
 use ramekin_memory::{Account, Reservation, allocator_purge};
 use ramekin_vecmath::{Metric, divide_by_lengths, score_block};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Vectors of a chunk.
@@ -29,10 +35,16 @@ const CHUNK: usize = 32;
 const SLOT_BYTES: usize = 112;
 /// Bytes of a vector besides its floats.
 const VECTOR_BYTES: usize = 16;
+/// A column besides its name and its vectors.
+const COLUMN_BYTES: usize = 320;
 /// A part of so many bytes goes back to the kernel at once when it ends.
 const PURGE_FROM: u64 = 1 << 20;
 /// Bytes by which the reservation moves.
 const STEP: u64 = 64 << 10;
+/// Vectors that are scored under one lock: a write waits for no more of a scan.
+const SCAN_BYTES: usize = 1 << 20;
+/// Ids that are looked up under one lock.
+const STEP_IDS: usize = 1024;
 
 /// Bytes of a point that has vectors of these dimensions.
 pub(crate) fn point_bytes(dims: impl Iterator<Item = usize>) -> usize {
@@ -55,7 +67,11 @@ pub(crate) struct PayloadAt {
 pub(crate) struct Growing {
     /// Parts of a collection are numbered as they are begun.
     number: u64,
-    inner: RwLock<Inner>,
+    /// Of the collection when it was begun.
+    config: Arc<HeldConfig>,
+    inner: Ranked<RwLock<Inner>>,
+    /// What its points take, and those that are on their way. Apart from them: more of it may have to be waited for.
+    reserved: Mutex<Reservation>,
     /// Position of the first record whose effects stand here, or in deletes made meanwhile; [`CLEAN`]: none.
     from: AtomicU64,
 }
@@ -70,7 +86,13 @@ pub(crate) struct Inner {
     dead_count: usize,
     payloads: Vec<PayloadAt>,
     columns: BTreeMap<String, ColumnData>,
-    reserved: Reservation,
+    /// Of each field that has an index what the points hold; beside the bytes of the points.
+    fields: Vec<FieldMemtable>,
+    fields_memory: Reservation,
+    /// Some point's fields found no memory.
+    is_short: bool,
+    /// Bytes of payloads, which stand in the log.
+    payload_bytes: u64,
     bytes: u64,
     /// Bytes reserved for points that are on their way through the log.
     promised: u64,
@@ -92,6 +114,16 @@ pub(crate) struct ColumnData {
 const NONE: u32 = u32::MAX;
 
 impl ColumnData {
+    fn new(config: &VectorConfig) -> Self {
+        Self {
+            dim: config.dim,
+            is_normalised_late: config.is_normalised_late(),
+            chunks: Vec::new(),
+            slot_of: Vec::new(),
+            vector_of: Vec::new(),
+        }
+    }
+
     fn vector(&self, index: u32) -> &[f32] {
         let at = (index as usize % CHUNK) * self.dim;
         &self.chunks[index as usize / CHUNK][at..at + self.dim]
@@ -121,29 +153,30 @@ impl ColumnData {
 }
 
 impl Growing {
-    pub(crate) fn new(number: u64, config: &CollectionConfig, account: &Account) -> Result<Self> {
-        let column = |vector: &VectorConfig| ColumnData {
-            dim: vector.dim,
-            is_normalised_late: vector.is_normalised_late(),
-            chunks: Vec::new(),
-            slot_of: Vec::new(),
-            vector_of: Vec::new(),
-        };
-        let columns = config.vectors.iter().map(|(name, vector)| (name.clone(), column(vector))).collect();
+    /// Takes next to nothing until points are promised to it: most collections of a store hold none.
+    pub(crate) fn new(number: u64, config: Arc<HeldConfig>, account: &Account) -> Result<Self> {
         let inner = Inner {
             ids: Vec::new(),
             table: HashTable::new(),
             dead: Vec::new(),
             dead_count: 0,
             payloads: Vec::new(),
-            columns,
-            reserved: account.try_reserve(0)?,
+            columns: BTreeMap::new(),
+            fields: config
+                .indexes
+                .iter()
+                .map(|(path, field)| FieldMemtable::new(path.clone(), field.schema.clone(), 0))
+                .collect(),
+            fields_memory: account.try_reserve(0)?,
+            is_short: false,
+            payload_bytes: 0,
             bytes: 0,
             promised: 0,
             owed: None,
             version: 0,
         };
-        Ok(Self { number, inner: RwLock::new(inner), from: AtomicU64::new(CLEAN) })
+        let reserved = Mutex::new(account.try_reserve(0)?);
+        Ok(Self { number, config, inner: Ranked::rw(&lock::GROWING, inner), reserved, from: AtomicU64::new(CLEAN) })
     }
 
     pub(crate) fn number(&self) -> u64 {
@@ -156,13 +189,23 @@ impl Growing {
         (batch.ids.len() * SLOT_BYTES) as u64 + columns.sum::<u64>()
     }
 
-    /// Reserves what points of this many bytes will take; only then may they be logged and inserted.
+    /// Reserves what points of this many bytes will take; only then may they be logged and inserted. Only the writer promises.
     pub(crate) fn promise(&self, bytes: u64) -> Result<()> {
+        let column = |(name, vector): (&String, &VectorConfig)| CHUNK * vector.dim * 4 + name.len() + COLUMN_BYTES;
+        let open: usize = self.config.vectors.iter().map(column).sum();
+        let held = {
+            let inner = self.inner.read();
+            inner.bytes + inner.promised
+        };
+        let wanted = held + bytes + open as u64;
+        let mut reserved = self.reserved.lock();
+        if wanted > reserved.bytes() {
+            reserved.resize(wanted.next_multiple_of(STEP))?;
+        }
         let mut inner = self.inner.write();
-        let open: usize = inner.columns.values().map(|column| CHUNK * column.dim * 4).sum();
-        let wanted = inner.bytes + inner.promised + bytes + open as u64;
-        if wanted > inner.reserved.bytes() {
-            inner.reserved.resize(wanted.next_multiple_of(STEP))?;
+        if inner.columns.is_empty() {
+            let column = |(name, vector): (&String, &VectorConfig)| (name.clone(), ColumnData::new(vector));
+            inner.columns = self.config.vectors.iter().map(column).collect();
         }
         inner.promised += bytes;
         Ok(())
@@ -184,13 +227,20 @@ impl Growing {
     }
 
     /// Adds the points of a batch, for which memory was promised. An id that stands here already is replaced.
-    pub(crate) fn insert(&self, batch: &Batch, payloads: impl Fn(usize) -> PayloadAt, version: u64) {
+    pub(crate) fn insert(
+        &self,
+        batch: &Batch,
+        payloads: impl Fn(usize) -> PayloadAt,
+        fields: Option<BatchFields>,
+        version: u64,
+    ) {
         let mut inner = self.inner.write();
         let inner = &mut *inner;
         let bytes = Self::bytes_for(batch);
         inner.bytes += bytes;
         inner.promised = inner.promised.saturating_sub(bytes);
         inner.version = version;
+        inner.add_fields(batch.ids.len(), fields);
         let mut cursors = vec![0usize; batch.columns.len()];
         for (point, id) in batch.ids.iter().enumerate() {
             let slot = inner.push(*id, payloads(point));
@@ -206,19 +256,38 @@ impl Growing {
         }
     }
 
-    /// Gives a point another payload; true if it is alive here. `frozen`: memory to keep a patch's share of.
-    pub(crate) fn set_payload(&self, id: PointId, payload: PayloadAt, frozen: Option<&mut Reservation>) -> bool {
+    /// A field has an index from now on, or has none. Points that are here already are asked by their payloads, and more
+    /// than a few of them are written out soon.
+    pub(crate) fn set_field(&self, path: &Path, schema: Option<&Arc<Schema>>) {
         let mut inner = self.inner.write();
-        let Some(slot) = inner.find(id) else { return false };
+        let slots = inner.slots();
+        inner.fields.retain(|field| field.path() != path);
+        if let Some(schema) = schema {
+            inner.fields.push(FieldMemtable::new(path.clone(), schema.clone(), slots));
+            inner.is_short |= slots > 0;
+        }
+    }
+
+    /// Gives a point another payload; true if it is alive here. `frozen`: memory to keep a patch's share of.
+    pub(crate) fn set_payload(
+        &self,
+        id: PointId,
+        payload: PayloadAt,
+        frozen: Option<&mut Reservation>,
+    ) -> Result<bool> {
+        let mut inner = self.inner.write();
+        let Some(slot) = inner.find(id) else { return Ok(false) };
         inner.payloads[slot as usize] = payload;
+        inner.payload_bytes += u64::from(payload.len);
+        inner.fields.iter_mut().for_each(|field| field.forget(slot));
         if let Some(memory) = frozen {
             let taken = memory.split(PATCH_BYTES);
             match &mut inner.owed {
-                Some(owed) => owed.join(taken),
+                Some(owed) => owed.join(taken)?,
                 None => inner.owed = Some(taken),
             }
         }
-        true
+        Ok(true)
     }
 
     /// Memory for the changes since the part was frozen.
@@ -226,12 +295,22 @@ impl Growing {
         self.inner.write().owed.take()
     }
 
-    /// Marks the point dead; true if it was alive here.
-    pub(crate) fn kill(&self, id: PointId) -> bool {
-        self.inner.write().kill(id)
+    /// Marks points dead. Reads wait only where one of them is alive here: most parts hold none of a batch. Only the writer
+    /// adds and kills, so who was not here when it looked is not here after.
+    pub(crate) fn kill(&self, ids: &[PointId]) {
+        for ids in ids.chunks(STEP_IDS) {
+            let here: Vec<PointId> = {
+                let inner = self.inner.read();
+                ids.iter().copied().filter(|id| inner.find(*id).is_some()).collect()
+            };
+            if !here.is_empty() {
+                let mut inner = self.inner.write();
+                here.into_iter().for_each(|id| _ = inner.kill(id));
+            }
+        }
     }
 
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Inner> {
+    pub(crate) fn read(&self) -> Guard<RwLockReadGuard<'_, Inner>> {
         self.inner.read()
     }
 }
@@ -242,7 +321,7 @@ impl Drop for Growing {
         let inner = self.inner.get_mut();
         let held = inner.bytes;
         (inner.ids, inner.payloads, inner.dead) = Default::default();
-        (inner.table, inner.columns) = Default::default();
+        (inner.table, inner.columns, inner.fields) = Default::default();
         if held >= PURGE_FROM {
             allocator_purge();
         }
@@ -255,10 +334,31 @@ impl Inner {
         let slot = self.ids.len() as u32;
         self.ids.push(id);
         self.payloads.push(payload);
+        self.payload_bytes += u64::from(payload.len);
         self.dead.resize(self.ids.len().div_ceil(64), 0);
         let ids = &self.ids;
         self.table.insert_unique(id.hash64(), slot, |slot| ids[*slot as usize].hash64());
         slot
+    }
+
+    /// Adds what the next points hold under the fields; where that is not known, they are asked by their payloads.
+    fn add_fields(&mut self, points: usize, fields: Option<BatchFields>) {
+        if self.fields.is_empty() {
+            return;
+        }
+        let mut known = Vec::new();
+        let mut is_short = true;
+        if let Some(batch) = fields
+            && self.fields_memory.join(batch.memory).is_ok()
+        {
+            (known, is_short) = (batch.fields, batch.is_short);
+        }
+        self.is_short |= is_short;
+        for field in &mut self.fields {
+            let own = known.iter_mut().find(|known| known.path == *field.path() && known.schema == *field.schema());
+            let mut values = own.map(|own| std::mem::take(&mut own.values)).unwrap_or_default().into_iter();
+            (0..points).for_each(|_| field.push(values.next().flatten()));
+        }
     }
 
     fn kill(&mut self, id: PointId) -> bool {
@@ -302,6 +402,21 @@ impl Inner {
         self.bytes + self.promised
     }
 
+    /// The fields that have an index.
+    pub(crate) fn fields(&self) -> &[FieldMemtable] {
+        &self.fields
+    }
+
+    /// Whether what some points hold under a field is not known, since there was no memory for it.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short
+    }
+
+    /// Bytes of payloads, those that were replaced included.
+    pub(crate) fn payload_bytes(&self) -> u64 {
+        self.payload_bytes
+    }
+
     /// Number of the newest operation in here.
     pub(crate) fn version(&self) -> u64 {
         self.version
@@ -324,6 +439,12 @@ impl Inner {
         self.columns.get(name)
     }
 
+    /// Live vectors under a name.
+    pub(crate) fn live_vectors(&self, name: &str) -> u64 {
+        let slots = self.columns.get(name).map_or(&[][..], ColumnData::slots);
+        slots.iter().filter(|slot| !self.is_dead(**slot)).count() as u64
+    }
+
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&str, &ColumnData)> {
         self.columns.iter().map(|(name, column)| (name.as_str(), column))
     }
@@ -337,11 +458,21 @@ impl Inner {
         newly_set(before, &self.dead, each);
     }
 
-    /// Offers every live vector of a column to `top`.
-    pub(crate) fn search(&self, name: &str, metric: Metric, query: &[f32], top: &mut Top) {
-        let Some(column) = self.columns.get(name) else { return };
+    /// Offers the live vectors of a column to `top` that may pass, from chunk `from` on, about [`SCAN_BYTES`] of them. Returns
+    /// where to go on; `None`: those were the last.
+    pub(crate) fn search(
+        &self,
+        name: &str,
+        metric: Metric,
+        query: &[f32],
+        may_pass: &dyn Fn(u32) -> bool,
+        from: usize,
+        top: &mut Top,
+    ) -> Option<usize> {
+        let column = self.columns.get(name)?;
         let mut scores = [0.0f32; CHUNK];
-        for (index, chunk) in column.chunks.iter().enumerate() {
+        let end = from + (SCAN_BYTES / (CHUNK * column.dim * 4)).max(1);
+        for (index, chunk) in column.chunks.iter().enumerate().take(end).skip(from) {
             let slots = &column.slot_of[index * CHUNK..(index * CHUNK + CHUNK).min(column.slot_of.len())];
             let scores = &mut scores[..slots.len()];
             let vectors = &chunk[..slots.len() * column.dim];
@@ -350,18 +481,24 @@ impl Inner {
                 divide_by_lengths(vectors, column.dim, scores);
             }
             for (slot, score) in slots.iter().zip(scores.iter()) {
-                if top.accepts(*score) && !self.is_dead(*slot) {
+                if top.accepts(*score) && !self.is_dead(*slot) && may_pass(*slot) {
                     top.offer(*score, self.ids[*slot as usize]);
                 }
             }
         }
+        (end < column.chunks.len()).then_some(end)
     }
 
-    /// The `limit` smallest live ids that are not below `from`, ascending, with their slots.
-    pub(crate) fn ids_from(&self, from: Option<PointId>, limit: usize) -> Vec<(PointId, u32)> {
+    /// The `limit` smallest live ids of slots that may pass and are not below `from`, ascending, with their slots.
+    pub(crate) fn ids_from(
+        &self,
+        from: Option<PointId>,
+        limit: usize,
+        may_pass: &dyn Fn(u32) -> bool,
+    ) -> Vec<(PointId, u32)> {
         let mut found: Vec<(PointId, u32)> = Vec::with_capacity(limit.min(self.ids.len()) + 1);
         for (slot, id) in self.ids.iter().enumerate() {
-            if from.is_some_and(|from| *id < from) || self.is_dead(slot as u32) {
+            if from.is_some_and(|from| *id < from) || self.is_dead(slot as u32) || !may_pass(slot as u32) {
                 continue;
             }
             found.push((*id, slot as u32));

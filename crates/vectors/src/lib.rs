@@ -9,12 +9,26 @@
 //! `store` is the front; `collection` is what a moment looks like; `writer` and `background` are the
 //! only things that change it. `op` is what the log holds, `segment`, `overlay` and `manifest` what files
 //! hold. `changes` is what a sealed point's payload became, `fold` how that gets into files.
+//!
+//! Locks are taken in this order, and builds with debug assertions panic where one is not (`base::lock`). Only those that are
+//! marked are held across reads and writes of the disk, or while memory is waited for.
+//!
+//! ```text
+//!   rest.waking *   floors are taken back          collection.change   a batch is applied, a view is swapped
+//!   rest.state      awake or not                   growing             points of a part
+//!   still *         a read that others wait for    segment.changes, segment.fields
+//!   manifest *      what counts on disk            pages: hungry *, ring, purse; memory: the tree of accounts
+//! ```
+
+#![forbid(unsafe_code)]
 
 pub mod api;
 mod background;
 mod bits;
 mod bloom;
 mod catalog;
+mod catalog_cost;
+mod change;
 mod changes;
 mod check;
 mod codec;
@@ -25,6 +39,9 @@ mod facet;
 mod field_index;
 mod fold;
 mod growing;
+mod growing_fields;
+mod health;
+mod lock;
 mod manifest;
 mod matching;
 mod merge;
@@ -57,7 +74,9 @@ mod usage;
 mod writer;
 
 pub use api::*;
+pub use check::check_name;
 pub use op::record_again;
 pub use plan::{Beside, Expected, Line, Outlook, Searched, outlook};
 pub use ramekin_vecmath::Datatype;
-pub use store::{Done, Store, StoreOptions};
+pub use shared::Plant;
+pub use store::{Done, Names, Store, StoreOptions};

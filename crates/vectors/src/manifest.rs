@@ -1,23 +1,62 @@
 //! Writes the manifest: which files hold what, and from where the log is still needed.
 //!
 //! ```text
-//!   take replay positions ─► write overlays of dead rows ─► manifest ─► files it no longer names go
+//!   take replay positions ─► write overlays of dead rows ─► what changed, or all ─► files it no longer names go
 //! ```
 //!
 //! A position is taken before the bitmaps are read: a row that dies in between stands in the overlay
 //! early, and replay kills it again, which changes nothing. Changed payloads in memory pin the log
 //! instead, until a fold has written them out; a run may hold later changes too, and replay, which is
 //! total and in order, ends with the same ones.
+//!
+//! What is written of a collection stays true while its files and its configuration do: a later position alone is
+//! not worth an edit, since replay begins at the head's.
 
-use crate::catalog::{CatalogJson, CollectionJson, SegmentJson};
-use crate::collection::{Collection, View};
+use crate::api::CollectionConfig;
+use crate::catalog::{Catalog, Collections, SegmentJson};
+use crate::collection::Collection;
+use crate::op::CollectionNumber;
 use crate::overlay::{DeadRows, write_dead};
 use crate::segment::Segment;
 use crate::shared::Shared;
+use parking_lot::MutexGuard;
 use ramekin_base::Result;
-use ramekin_storage::Manifest;
+use ramekin_log::Position;
+use ramekin_memory::Reservation;
+use ramekin_storage::{Head, Sink};
+use serde::{Deserialize, Serialize};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+/// What the store says anew with each commit.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct HeadJson {
+    pub(crate) next_number: CollectionNumber,
+    pub(crate) operation: u64,
+    pub(crate) meta_from: Position,
+}
+
+/// A collection, as `catalog::CollectionJson` reads it.
+#[derive(Serialize)]
+struct PartJson<'a> {
+    number: CollectionNumber,
+    name: &'a str,
+    config: &'a CollectionConfig,
+    replay_from: Position,
+    segments: Vec<SegmentJson>,
+}
+
+/// Aliases with the collections that they name from now on; `None`: with none.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct AliasesJson {
+    pub(crate) aliases: Vec<(Box<str>, Option<CollectionNumber>)>,
+}
+
+/// Aliases of one note.
+const ALIASES_A_NOTE: usize = 256;
+/// What a segment takes while it is described, and each of its files.
+const DESCRIBED_BYTES: u64 = 512;
 
 /// Writes a manifest of the present state. The caller holds `shared.manifest`.
 pub(crate) fn commit(shared: &Shared) -> Result<()> {
@@ -30,86 +69,170 @@ pub(crate) fn commit(shared: &Shared) -> Result<()> {
     written
 }
 
-fn write(shared: &Shared, applied: u64) -> Result<()> {
-    let (mut json, collections) = {
-        let catalog = shared.catalog.read();
-        let json = CatalogJson {
-            next_number: catalog.next_number,
-            operation: shared.operation.load(Ordering::SeqCst),
-            meta_from: catalog.meta_from,
-            collections: Vec::with_capacity(catalog.collections.len()),
-            aliases: catalog.aliases.clone(),
-        };
-        let collections: Vec<_> = catalog.collections.iter().map(|(name, held)| (name.clone(), held.clone())).collect();
-        (json, collections)
-    };
-    let (mut files, mut named, mut log_from, mut overlays) = (Vec::new(), Vec::new(), applied, Vec::new());
-    let mut positions = Vec::with_capacity(collections.len());
-    for (name, collection) in &collections {
-        let (replay_from, view, segments) = describe(shared, collection, applied, &mut overlays)?;
-        for segment in &segments {
-            files.push(segment.file.clone());
-            files.extend(segment.dead.clone());
-            files.extend(segment.payloads.iter().cloned());
-            files.extend(segment.fields.iter().map(|field| field.file.clone()));
-        }
-        named.extend(view.segments.iter().cloned());
-        log_from = log_from.min(replay_from);
-        positions.push(replay_from);
-        let config = (**collection.config.load()).clone();
-        json.collections.push(CollectionJson {
-            number: collection.number,
-            name: name.clone(),
-            config,
-            replay_from,
-            segments,
-        });
-    }
+/// What is to be committed, of one moment of the catalog.
+struct State<'a> {
+    shared: &'a Shared,
+    head: HeadJson,
+    collections: Collections,
+    /// The first record that each collection needs.
+    pins: Vec<Position>,
+    /// Their places in `collections`: of those that changed.
+    changed: Vec<usize>,
+    /// Dropped collections and changes of aliases that wait to be written.
+    gone: Vec<CollectionNumber>,
+    aliases: usize,
+    /// While all aliases are written none may change.
+    aliasing: Option<MutexGuard<'a, ()>>,
+    _memory: Reservation,
+}
+
+fn write(shared: &Shared, applied: Position) -> Result<()> {
+    let mut state = State::take(shared, applied)?;
+    let log_from = state.pins.iter().copied().min().unwrap_or(applied).min(applied);
+    let overlays = state.write_overlays()?;
     // Read after the overlays were written: every effect in them is of a record before this.
     let durable = shared.log_reader()?.end();
-    shared.storage.commit(&Manifest::new(log_from..durable, files, &json)?)?;
-    for ((_, collection), position) in collections.iter().zip(positions) {
-        collection.replay_from.store(position, Ordering::SeqCst);
+    let head = Head::new(log_from..durable, &state.head)?;
+    let marks: Vec<u64> = state.changed.iter().map(|at| fingerprint(&state.collections[*at])).collect();
+    let configs: Vec<_> =
+        state.changed.iter().map(|at| state.collections[*at].unwritten.swap(false, Ordering::SeqCst)).collect();
+    let committed = shared.storage.commit(head, &mut |sink, whole| state.write(sink, whole));
+    if committed.is_err() {
+        for (at, was) in state.changed.iter().zip(configs) {
+            state.collections[*at].unwritten.fetch_or(was, Ordering::SeqCst);
+        }
+        // An overlay that no manifest names goes.
+        for (segment, before, overlay) in overlays {
+            *segment.dead_rows.lock() = before;
+            // Where nobody knows what is on disk it stays for the next start to see.
+            _ = shared.storage.discard(&overlay);
+        }
+        return committed;
+    }
+    shared.catalog.write().written(state.gone.len(), state.aliases);
+    for (at, mark) in state.changed.iter().zip(marks) {
+        let collection = &state.collections[*at];
+        collection.replay_from.store(state.pins[*at], Ordering::SeqCst);
+        collection.written.store(mark, Ordering::SeqCst);
+        let view = collection.view.load();
+        view.segments.iter().for_each(|segment| segment.listed.store(true, Ordering::SeqCst));
     }
     shared.set_log_from(log_from);
-    named.iter().for_each(|segment| segment.listed.store(true, Ordering::SeqCst));
-    for (segment, overlay) in overlays {
-        *segment.dead_rows.lock() = Some(overlay);
-    }
     Ok(())
 }
 
-/// A collection's position and segments; writes the overlays that are needed for them to be true.
-fn describe(
-    shared: &Shared,
-    collection: &Collection,
-    applied: u64,
-    overlays: &mut Vec<(Arc<Segment>, DeadRows)>,
-) -> Result<(u64, Arc<View>, Vec<SegmentJson>)> {
-    let replay_from = collection.pinned_from(applied);
-    let moved = replay_from > collection.replay_from.load(Ordering::SeqCst);
-    let view = collection.view.load_full();
-    let mut segments = Vec::with_capacity(view.segments.len());
-    for segment in &view.segments {
-        let kept = segment.dead_rows.lock().clone();
-        let listed = segment.listed.load(Ordering::SeqCst);
-        let kept_dead = kept.as_ref().map_or(0, |overlay| overlay.dead);
-        let dead = if segment.dead.count() != kept_dead && (moved || !listed) {
-            let overlay = write_dead(shared, segment)?;
-            let name = overlay.name.clone();
-            overlays.push((segment.clone(), overlay));
-            Some(name)
-        } else {
-            kept.map(|overlay| overlay.name)
+impl<'a> State<'a> {
+    fn take(shared: &'a Shared, applied: Position) -> Result<Self> {
+        let aliasing = Some(shared.aliasing.lock());
+        let catalog = shared.catalog.read();
+        let memory = shared.accounts.manifest.try_reserve(catalog.len() as u64 * 32)?;
+        let head = HeadJson {
+            next_number: catalog.next_number,
+            operation: shared.operation.load(Ordering::SeqCst),
+            meta_from: catalog.meta_from,
         };
-        let runs = segment.changes.runs();
-        // From here on nobody knows whether a manifest on disk names them.
-        runs.iter().for_each(|run| run.listed.store(true, Ordering::SeqCst));
-        let payloads = runs.iter().map(|run| run.name.clone()).collect();
-        let fields = segment.fields.read().clone();
-        fields.iter().for_each(|field| field.listed.store(true, Ordering::SeqCst));
-        let fields = fields.iter().map(|field| field.json()).collect();
-        segments.push(SegmentJson { file: segment.name.clone(), dead, payloads, fields });
+        let (collections, gone, aliases) = (catalog.collections(), catalog.gone.clone(), catalog.alias_changes());
+        drop(catalog);
+        let pins: Vec<_> = collections.iter().map(|collection| collection.pinned_from(applied)).collect();
+        let has_changed = |at: &usize| has_changed(&collections[*at], pins[*at]);
+        let changed = (0..collections.len()).filter(has_changed).collect();
+        Ok(Self { shared, head, collections, pins, changed, gone, aliases, aliasing, _memory: memory })
     }
-    Ok((replay_from, view, segments))
+
+    /// Writes the overlays that are needed for the new positions to be true. Returns what to take back if they are not
+    /// committed: of each segment the overlay before, and the new one's name.
+    #[allow(clippy::type_complexity, reason = "used once")]
+    fn write_overlays(&self) -> Result<Vec<(Arc<Segment>, Option<DeadRows>, String)>> {
+        let mut written = Vec::new();
+        for at in &self.changed {
+            let collection = &self.collections[*at];
+            let has_moved = self.pins[*at] > collection.replay_from.load(Ordering::SeqCst);
+            for segment in &collection.view.load().segments {
+                if segment.has_unwritten_deaths() && (has_moved || !segment.listed.load(Ordering::SeqCst)) {
+                    let overlay = write_dead(self.shared, segment)?;
+                    let name = overlay.name.clone();
+                    let before = segment.dead_rows.lock().replace(overlay);
+                    written.push((segment.clone(), before, name));
+                }
+            }
+        }
+        Ok(written)
+    }
+
+    fn write(&mut self, sink: &mut Sink<'_>, whole: bool) -> Result<()> {
+        if whole {
+            self.write_all_aliases(sink)?;
+        } else {
+            self.gone.iter().try_for_each(|number| sink.gone(*number))?;
+            for from in (0..self.aliases).step_by(ALIASES_A_NOTE) {
+                let until = (from + ALIASES_A_NOTE).min(self.aliases);
+                let aliases = self.shared.catalog.read().alias_changes_of(from..until);
+                sink.note(&AliasesJson { aliases })?;
+            }
+        }
+        self.aliasing = None;
+        match whole {
+            true => (0..self.collections.len()).try_for_each(|at| self.write_part(sink, at)),
+            false => self.changed.iter().try_for_each(|at| self.write_part(sink, *at)),
+        }
+    }
+
+    fn write_all_aliases(&self, sink: &mut Sink<'_>) -> Result<()> {
+        let mut after: Box<str> = "".into();
+        loop {
+            let aliases = Catalog::numbered_after(&self.shared.catalog.read(), &after, ALIASES_A_NOTE);
+            let Some((last, _)) = aliases.last() else { return Ok(()) };
+            after = last.clone();
+            sink.note(&AliasesJson { aliases })?;
+        }
+    }
+
+    fn write_part(&self, sink: &mut Sink<'_>, at: usize) -> Result<()> {
+        let collection = &self.collections[at];
+        let view = collection.view.load();
+        let parts: u64 = view.segments.iter().map(|segment| 1 + segment.fields.read().len() as u64).sum();
+        let _described = self.shared.accounts.manifest.try_reserve(2 * parts * DESCRIBED_BYTES)?;
+        let segments: Vec<SegmentJson> = view.segments.iter().map(|segment| describe(segment)).collect();
+        let files = segments.iter().flat_map(SegmentJson::files).cloned().collect();
+        let replay_from = match self.changed.binary_search(&at) {
+            Ok(_) => self.pins[at],
+            Err(_) => collection.replay_from.load(Ordering::SeqCst),
+        };
+        let (number, config) = (collection.number, collection.config.load());
+        sink.part(number, files, &PartJson { number, name: &collection.name, config: &config, replay_from, segments })
+    }
+}
+
+/// Whether what was last written of a collection is not true any more.
+fn has_changed(collection: &Collection, pin: Position) -> bool {
+    let has_moved = pin > collection.replay_from.load(Ordering::SeqCst);
+    let view = collection.view.load();
+    let dies = |segment: &Arc<Segment>| segment.has_unwritten_deaths();
+    collection.unwritten.load(Ordering::SeqCst)
+        || has_moved && view.segments.iter().any(dies)
+        || fingerprint(collection) != collection.written.load(Ordering::SeqCst)
+}
+
+/// A hash of the files of a collection.
+pub(crate) fn fingerprint(collection: &Collection) -> u64 {
+    let mut hash = DefaultHasher::new();
+    for segment in &collection.view.load().segments {
+        segment.name.hash(&mut hash);
+        segment.dead_rows.lock().as_ref().map(|overlay| &overlay.name).hash(&mut hash);
+        segment.changes.runs().iter().for_each(|run| run.name.hash(&mut hash));
+        segment.fields.read().iter().for_each(|field| field.name().hash(&mut hash));
+    }
+    hash.finish()
+}
+
+fn describe(segment: &Segment) -> SegmentJson {
+    let dead = segment.dead_rows.lock().as_ref().map(|overlay| overlay.name.clone());
+    let runs = segment.changes.runs();
+    // From here on nobody knows whether a manifest on disk names them.
+    runs.iter().for_each(|run| run.listed.store(true, Ordering::SeqCst));
+    let payloads = runs.iter().map(|run| run.name.clone()).collect();
+    let fields = segment.fields.read().clone();
+    fields.iter().for_each(|field| field.listed.store(true, Ordering::SeqCst));
+    let fields = fields.iter().map(|field| field.json()).collect();
+    SegmentJson { file: segment.name.clone(), dead, payloads, fields }
 }

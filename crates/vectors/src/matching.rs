@@ -7,33 +7,63 @@
 //! Payloads are read where they stand, a few at a time, and only the keys that are asked for are parsed; nothing is kept.
 
 use crate::collection::View;
+use crate::passing::NewPassing;
 use crate::payload;
 use crate::read::{self, Place};
 use crate::shared::Shared;
-use ramekin_base::{PointId, Result};
-use ramekin_fields::{Filter, Point, Subject};
+use ramekin_base::{Error, PointId, Result, cancel};
+use ramekin_fields::{Point, Prepared, Subject};
 use ramekin_pages::Pages;
 use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
 
 pub(crate) struct Matching<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) pages: &'a Pages,
     pub(crate) view: &'a View,
-    /// Asked as the collection's indexes answer.
-    pub(crate) filter: &'a Filter,
+    pub(crate) filter: &'a Prepared<'a>,
     /// Of payloads.
     keys: Vec<&'a str>,
+    /// Of each growing part of the view, once it was asked, what its fields say.
+    new: RefCell<BTreeMap<usize, Rc<NewPassing>>>,
 }
 
 impl<'a> Matching<'a> {
-    pub(crate) fn new(shared: &'a Shared, pages: &'a Pages, view: &'a View, filter: &'a Filter) -> Self {
-        Self { shared, pages, view, filter, keys: filter.keys() }
+    pub(crate) fn new(shared: &'a Shared, pages: &'a Pages, view: &'a View, filter: &'a Prepared<'a>) -> Self {
+        Self { shared, pages, view, filter, keys: filter.keys(), new: RefCell::default() }
+    }
+
+    /// Which slots of a growing part pass, or may: as it was when it was asked first.
+    pub(crate) fn new_points(&self, part: usize) -> Result<Rc<NewPassing>> {
+        if let Some(made) = self.new.borrow().get(&part) {
+            return Ok(made.clone());
+        }
+        let growing = self.view.growing().nth(part).ok_or_else(|| Error::bug("a part is not of this view"))?;
+        let made = Rc::new(self.new_passing(growing)?);
+        self.new.borrow_mut().insert(part, made.clone());
+        Ok(made)
     }
 
     /// Whether each point passes, in their order.
     pub(crate) fn points(&self, points: &[(PointId, Place)]) -> Result<Vec<bool>> {
         let mut passed = Vec::with_capacity(points.len());
-        points.chunks(read::TEXTS).try_for_each(|points| self.some(points, &mut passed))?;
+        for points in points.chunks(read::TEXTS) {
+            let known = points.iter().map(|(_, place)| match place {
+                Place::Growing(part, slot) => Ok(self.new_points(*part)?.of(*slot)),
+                Place::Sealed(..) => Ok(None),
+            });
+            let known = known.collect::<Result<Vec<_>>>()?;
+            let asked = points.iter().zip(&known).filter(|(_, known)| known.is_none());
+            let asked: Vec<_> = asked.map(|(point, _)| *point).collect();
+            let mut answers = Vec::with_capacity(asked.len());
+            if !asked.is_empty() {
+                self.some(&asked, &mut answers)?;
+            }
+            let mut answers = answers.into_iter();
+            passed.extend(known.into_iter().map(|known| known.unwrap_or_else(|| answers.next().unwrap_or(false))));
+        }
         Ok(passed)
     }
 
@@ -59,9 +89,10 @@ impl<'a> Matching<'a> {
 
     /// Whether each of a few points passes.
     fn some(&self, points: &[(PointId, Place)], passed: &mut Vec<bool>) -> Result<()> {
+        cancel::check()?;
         if self.keys.is_empty() {
             passed.extend(points.iter().map(|(id, place)| self.passes(*id, *place, &Map::new())));
-            return Ok(());
+            return cancel::check();
         }
         let before = passed.len();
         match self.read(points, passed) {
@@ -83,6 +114,8 @@ impl<'a> Matching<'a> {
         for ((id, place), text) in points.iter().zip(texts) {
             let payload = payload::parse_keys(&text, &self.keys, &mut values)?;
             passed.push(self.passes(*id, *place, &payload));
+            // What a long payload said is worth nothing if it was left half way.
+            cancel::check()?;
         }
         Ok(())
     }

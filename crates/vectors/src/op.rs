@@ -69,6 +69,11 @@ pub(crate) enum Op {
     },
 }
 
+/// Bytes of a record about points besides the points: kind, number, collection, how many.
+pub(crate) const HEAD_BYTES: usize = 1 + 8 + 8 + 4;
+/// The same of an upsert, besides 12 bytes and the name of each column.
+pub(crate) const UPSERT_HEAD_BYTES: usize = HEAD_BYTES + 4 + 4;
+
 const META: u8 = 0;
 const UPSERT: u8 = 1;
 const DELETE: u8 = 2;
@@ -242,6 +247,20 @@ mod tests {
             ],
             payloads: vec!["{}".into(), "".into(), "{\"a\":1}".into()],
         }
+    }
+
+    #[test]
+    fn room_for_a_record_is_known_before_it_is_written() {
+        let batch = batch();
+        let mut record = Vec::new();
+        encode_upsert(&mut record, 5, 7, &batch, 0..3);
+        let names: usize = batch.columns.iter().map(|column| column.name.len() + 12).sum();
+        let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
+        let payloads: usize = batch.payloads.iter().map(|text| text.len() + 4).sum();
+        assert!(record.len() <= UPSERT_HEAD_BYTES + names + 3 * (17 + vectors) + payloads);
+        record.clear();
+        encode_delete(&mut record, 5, 7, &batch.ids);
+        assert_eq!(record.len(), HEAD_BYTES + 3 * 17);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use crate::matching::Matching;
 use crate::passing::Passing;
 use crate::read::{self, Fetcher, Place, TEXTS};
 use crate::shared::Shared;
-use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::{Asked, Filter, Order, OrderValue, Schema};
+use ramekin_base::{Error, PointId, Result, cancel};
+use ramekin_fields::{Asked, Filter, Order, OrderValue, Prepared, Schema};
 use ramekin_memory::Reservation;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -49,7 +49,7 @@ struct First {
 
 impl First {
     fn push(&mut self, entry: Entry) -> Result<()> {
-        if self.entries.len() >= self.limit + self.limit / 4 + TEXTS {
+        if self.entries.len() >= self.limit.saturating_add(self.limit / 4 + TEXTS) {
             self.settle();
         }
         if self.entries.len() == self.entries.capacity() {
@@ -77,7 +77,7 @@ struct Asking<'a> {
     schema: &'a Arc<Schema>,
     /// Keys that count.
     asked: Asked,
-    filter: &'a Filter,
+    filter: &'a Prepared<'a>,
     limit: usize,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn scroll(
             order.path
         )));
     };
-    let (filter, _memory) = config.resolve(filter, &shared.accounts.queries)?;
+    let filter = config.resolve(filter, &shared.accounts.queries)?;
     let asking = Asking { shared, order, schema, asked, filter: &filter, limit: places.end };
     read::on_view(
         collection,
@@ -151,6 +151,7 @@ impl Asking<'_> {
         let (mut left, mut of) = (self.limit, Codes::default());
         let mut hits: Vec<(u32, u32)> = Vec::with_capacity(STEP as usize);
         while start < end && left > 0 {
+            cancel::check()?;
             let some = match self.order.descending {
                 false => start..end.min(start.saturating_add(STEP)),
                 true => start.max(end.saturating_sub(STEP))..end,
@@ -189,7 +190,7 @@ impl Asking<'_> {
         let keys = read::keys(self.shared, view, points, &self.order.path, self.schema)?;
         for ((id, place), keys) in points.iter().zip(keys) {
             for key in keys.into_iter().collect::<BTreeSet<_>>() {
-                if self.asked.passes(std::slice::from_ref(&key)) {
+                if self.asked.holds(&key) {
                     first.push(Entry { key: of_order(&key)?, id: *id, place: *place })?;
                 }
             }

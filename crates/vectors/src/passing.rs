@@ -6,12 +6,13 @@
 //! ```
 
 use crate::field_index::{self, FieldIndex};
+use crate::growing::{Growing, Inner};
 use crate::matching::Matching;
 use crate::read::TEXTS;
 use crate::remembered::{Answer, Kept};
 use crate::segment::Segment;
-use ramekin_base::{Error, Result};
-use ramekin_fields::{Bitmap, Condition, Evaluation, Index, Path, Schema};
+use ramekin_base::{Error, Result, cancel};
+use ramekin_fields::{Bitmap, Condition, Evaluation, FieldMemtable, FieldRows, Path, Schema};
 use ramekin_pages::Pages;
 use std::sync::Arc;
 
@@ -109,6 +110,78 @@ impl Matching<'_> {
     }
 }
 
+/// Which slots of a growing part pass a filter, as far as its fields say.
+pub(crate) struct NewPassing {
+    may: Bitmap,
+    /// What the fields do not know.
+    unsure: Option<Bitmap>,
+    is_exact: bool,
+    /// Slots when this was made; later ones are asked.
+    slots: u32,
+}
+
+impl NewPassing {
+    /// Whether a point passes; `None`: its payload must be asked.
+    pub(crate) fn of(&self, slot: u32) -> Option<bool> {
+        match slot < self.slots {
+            true if !self.may.get(slot) => Some(false),
+            true if self.is_exact && self.unsure.as_ref().is_none_or(|unsure| !unsure.get(slot)) => Some(true),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn may_pass(&self, slot: u32) -> bool {
+        slot >= self.slots || self.may.get(slot)
+    }
+}
+
+impl Matching<'_> {
+    /// The slots of a growing part that pass, or may.
+    pub(crate) fn new_passing(&self, part: &Growing) -> Result<NewPassing> {
+        let (inner, pool) = (part.read(), &self.shared.bitmaps);
+        let slots = inner.slots();
+        let mut may = Bitmap::all(slots, pool)?;
+        let evaluation = Evaluation { pages: self.pages, segment: &New(&inner), rows: slots };
+        let (is_exact, _) = evaluation.keep(self.filter, &mut may)?;
+        let mut unsure = Bitmap::none(slots, pool)?;
+        inner.fields().iter().for_each(|field| field.add_unknown(&mut unsure));
+        may.or(&unsure);
+        let unsure = unsure.next(0).is_some().then_some(unsure);
+        Ok(NewPassing { may, unsure, is_exact, slots: slots as u32 })
+    }
+}
+
+/// A growing part as filters see it.
+struct New<'a>(&'a Inner);
+
+impl ramekin_fields::Segment for New<'_> {
+    fn index(&self, path: &Path, schema: Option<&Schema>) -> Option<FieldRows<'_>> {
+        let is_asked =
+            |field: &&FieldMemtable| field.path() == path && schema.is_none_or(|schema| *schema == **field.schema());
+        self.0.fields().iter().find(is_asked).map(FieldRows::Memory)
+    }
+
+    fn keep(&self, condition: &Condition, passing: &mut Bitmap) -> Result<bool> {
+        match condition {
+            // More ids than slots cost less when each slot is asked.
+            Condition::HasId(ids) if ids.len() <= self.0.slots() => {
+                let mut found = passing.none_like()?;
+                ids.iter().filter_map(|id| self.0.find(*id)).for_each(|slot| found.set(slot));
+                passing.and(&found);
+                Ok(true)
+            }
+            Condition::HasVector(name) => {
+                let mut found = passing.none_like()?;
+                let slots = self.0.column(name).into_iter().flat_map(|column| column.slots());
+                slots.for_each(|slot| found.set(*slot));
+                passing.and(&found);
+                Ok(true)
+            }
+            _ => Ok(false),
+        }
+    }
+}
+
 /// A bitmap that nobody else sees.
 fn own(rows: &mut Arc<Bitmap>) -> Result<&mut Bitmap> {
     if Arc::get_mut(rows).is_none() {
@@ -125,10 +198,10 @@ struct Known<'a> {
 }
 
 impl ramekin_fields::Segment for Known<'_> {
-    fn index(&self, path: &Path, schema: Option<&Schema>) -> Option<&Index> {
+    fn index(&self, path: &Path, schema: Option<&Schema>) -> Option<FieldRows<'_>> {
         let is_asked =
             |field: &&Arc<FieldIndex>| field.path == *path && schema.is_none_or(|schema| *schema == *field.schema);
-        self.fields.iter().find(is_asked).map(|field| &field.index)
+        self.fields.iter().find(is_asked).map(|field| FieldRows::File(&field.index))
     }
 
     fn keep(&self, condition: &Condition, passing: &mut Bitmap) -> Result<bool> {
@@ -136,6 +209,7 @@ impl ramekin_fields::Segment for Known<'_> {
             Condition::HasId(ids) => {
                 let mut found = passing.none_like()?;
                 for ids in ids.chunks(1024) {
+                    cancel::check()?;
                     self.segment.find(self.pages, ids)?.into_iter().flatten().for_each(|row| found.set(row));
                 }
                 passing.and(&found);

@@ -7,14 +7,18 @@
 
 use crate::api::{Held, Page, Parts, PayloadParts, Record, VectorParts};
 use crate::collection::{Collection, View};
+use crate::growing::{ColumnData, PayloadAt};
 use crate::matching::Matching;
 use crate::passing::Passing;
 use crate::payload;
 use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::texts;
-use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::{Filter, Path, Schema};
+use crate::writer::RECORD_BYTES;
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, Kind, PointId, Result, cancel};
+use ramekin_fields::{Filter, Path, Prepared, Schema};
+use ramekin_log::LogReader;
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use std::sync::Arc;
@@ -48,8 +52,10 @@ pub(crate) fn places(shared: &Shared, view: &View, ids: &[PointId]) -> Result<Ve
     Ok(places)
 }
 
-/// Times that a read looks before it asks changes to wait for it.
+/// Times that a read looks before it asks changes to wait for it, ...
 const LOOKS: usize = 4;
+/// ... and then: what the writer had taken already may still come, and no more.
+const STILL_LOOKS: usize = 64;
 
 /// Reads what changes meanwhile. `sealed` looks at the segments of a view, which may take long; `answer` makes the
 /// answer of what it found and of the view's growing parts, or `None` if all must be looked at again.
@@ -57,7 +63,8 @@ const LOOKS: usize = 4;
 /// A point that is replaced while we look goes to the part that grows then. Where that was begun after our view, the
 /// answer is made of our segments and of the newer parts too; only where such a part has been sealed already and points
 /// of ours have moved, or what a part needs of the log is gone, all begins again. A read that is always too slow keeps
-/// changes out for its last look.
+/// new writes of its collection in the queue, and parts where they are, for its last looks; no lock that the writer needs
+/// is held while it reads.
 pub(crate) fn on_view<S, T>(
     collection: &Collection,
     sealed: impl Fn(&View) -> Result<S>,
@@ -67,13 +74,22 @@ pub(crate) fn on_view<S, T>(
         let view = collection.view.load_full();
         match look(collection, &view, &sealed, &answer) {
             Ok(Some(answer)) => return Ok(answer),
+            Err(error) if error.kind() == Kind::Cancelled || Arc::ptr_eq(&view, &collection.view.load()) => {
+                return Err(error);
+            }
+            Ok(None) | Err(_) => {}
+        }
+    }
+    let _still = collection.still.read();
+    for _ in 0..STILL_LOOKS {
+        let view = collection.view.load_full();
+        match look(collection, &view, &sealed, &answer) {
+            Ok(Some(answer)) => return Ok(answer),
             Err(error) if Arc::ptr_eq(&view, &collection.view.load()) => return Err(error),
             Ok(None) | Err(_) => {}
         }
     }
-    let _change = collection.change.lock();
-    let view = collection.view.load_full();
-    answer(&view, &sealed(&view)?)?.ok_or_else(|| Error::bug("points moved while changes were kept out"))
+    Err(Error::busy("points move faster than they can be read; try again"))
 }
 
 fn look<S, T>(
@@ -149,10 +165,15 @@ impl<'a> Fetcher<'a> {
         let growing: Vec<_> = self.view.growing().collect();
         for ((_, place), record) in wanted.iter().zip(records.iter_mut()) {
             let Place::Growing(part, slot) = place else { continue };
+            let held = |(name, column): (&str, &ColumnData)| {
+                if wants(parts, name) { column.of_slot(*slot).map_or(0, |vector| vector.len() as u64 * 4) } else { 0 }
+            };
+            // Memory may have to be waited for, so not under the lock.
+            let bytes = growing[*part].read().columns().map(held).sum();
+            self.memory.grow(bytes)?;
             let inner = growing[*part].read();
             for (name, column) in inner.columns().filter(|(name, _)| wants(parts, name)) {
                 if let Some(vector) = column.of_slot(*slot) {
-                    self.memory.grow(vector.len() as u64 * 4)?;
                     record.vectors.get_or_insert_default().push((name.to_owned(), vector.to_vec()));
                 }
             }
@@ -181,6 +202,8 @@ impl<'a> Fetcher<'a> {
 
 /// Payloads that are read at a time.
 pub(crate) const TEXTS: usize = 64;
+/// Records of the log that are read at a time.
+const RECORDS: usize = 8;
 
 /// The payload texts of at most [`TEXTS`] points, in their order; empty where a point has none. `memory` grows by what
 /// they hold.
@@ -194,17 +217,14 @@ pub(crate) fn payloads(
     let log = shared.log_reader()?;
     let growing: Vec<_> = view.growing().collect();
     let mut found = vec![String::new(); points.len()];
-    let mut in_log = Vec::new();
+    let mut in_log = Vec::with_capacity(points.len());
     for (at, (_, place)) in points.iter().enumerate() {
         if let Place::Growing(part, slot) = place {
             in_log.push((at, growing[*part].read().payload(*slot)));
         }
     }
-    for (at, place) in in_log.into_iter().filter(|(_, place)| place.len > 0) {
-        let record = log.read(place.record, (place.at + place.len) as usize)?;
-        let bytes = record.get(place.at as usize..(place.at + place.len) as usize).unwrap_or_default();
-        found[at] = texts::of_bytes(bytes, "log", memory)?;
-    }
+    in_log.retain(|(_, place)| place.len > 0);
+    read_log(&log, pages, in_log, memory, &mut found)?;
     for (number, segment) in view.segments.iter().enumerate() {
         let (at, rows) = rows_of(points, number);
         if !rows.is_empty() {
@@ -212,6 +232,36 @@ pub(crate) fn payloads(
         }
     }
     Ok(found)
+}
+
+/// Reads payloads that stand in the log, each to its place in `found`: a record once for all the points that it has.
+fn read_log(
+    log: &LogReader,
+    pages: &Pages,
+    mut places: Vec<(usize, PayloadAt)>,
+    memory: &mut Reservation,
+    found: &mut [String],
+) -> Result<()> {
+    places.sort_unstable_by_key(|(_, place)| (place.record, place.at));
+    let mut records: Vec<&[(usize, PayloadAt)]> = Vec::with_capacity(places.len());
+    records.extend(places.chunk_by(|(_, one), (_, other)| one.record == other.record));
+    for records in records.chunks(RECORDS) {
+        cancel::check()?;
+        let end = |of: &[(usize, PayloadAt)]| of.iter().map(|(_, place)| (place.at + place.len) as usize).max();
+        // Nearly all records are as long as they may be: a shorter guess would be read twice.
+        let wanted = |of: &&[(usize, PayloadAt)]| (of[0].1.record, end(of).unwrap_or(0).max(RECORD_BYTES));
+        let wanted: Vec<_> = records.iter().map(wanted).collect();
+        let bytes: usize = wanted.iter().map(|(_, len)| *len).sum();
+        pages.count_reads(wanted.len() as u64, bytes.div_ceil(PAGE) as u64);
+        for (record, of) in log.read_many(&wanted)?.into_iter().zip(records) {
+            for (at, place) in *of {
+                let bytes = record.get(place.at as usize..(place.at + place.len) as usize);
+                let bytes = bytes.ok_or_else(|| Error::corrupt("a payload's place in the log is broken"))?;
+                found[*at] = texts::of_bytes(bytes, "log", memory)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether vectors of this name are asked for.
@@ -244,12 +294,19 @@ pub(crate) fn get(
 
 fn get_from(shared: &Shared, view: &View, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
     let mut fetcher = Fetcher::new(shared, &shared.pages, view, parts)?;
-    fetcher.memory.grow(ids.len() as u64 * 128)?;
-    let places = places(shared, view, ids)?;
-    let wanted: Vec<_> = ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
-    let records = fetcher.records(&wanted)?;
+    fetcher.memory.grow(ids.len() as u64 * size_of::<Record>() as u64)?;
+    let mut records = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(IDS) {
+        let _looking = shared.accounts.queries.try_reserve(ids.len() as u64 * 256)?;
+        let places = places(shared, view, ids)?;
+        let wanted: Vec<_> = ids.iter().zip(places).filter_map(|(id, place)| Some((*id, place?))).collect();
+        records.append(&mut fetcher.records(&wanted)?);
+    }
     Ok(Held { value: records, memory: vec![fetcher.memory] })
 }
+
+/// Ids that are looked for together.
+const IDS: usize = 4096;
 
 /// An id with its place in a list that doubles.
 pub(crate) const ENTRY_BYTES: u64 = 2 * size_of::<(PointId, Place)>() as u64;
@@ -263,21 +320,26 @@ pub(crate) fn scroll(
     filter: &Filter,
     parts: &Parts,
 ) -> Result<Held<Page>> {
-    let (filter, _memory) = collection.config.load().resolve(filter, &shared.accounts.queries)?;
-    let filter = &*filter;
+    let filter = collection.config.load().resolve(filter, &shared.accounts.queries)?;
+    let filter = &filter;
     on_view(collection, |_| Ok(()), |view, ()| scroll_from(shared, view, from, limit, filter, parts).map(Some))
 }
+
+/// A page that is as long as all points may hold so many that come while it is read.
+const MARGIN: usize = 64;
 
 fn scroll_from(
     shared: &Shared,
     view: &View,
     from: Option<PointId>,
     limit: usize,
-    filter: &Filter,
+    filter: &Prepared<'_>,
     parts: &Parts,
 ) -> Result<Held<Page>> {
     let matching = Matching::new(shared, &shared.pages, view, filter);
     let mut fetcher = Fetcher::new(shared, &shared.pages, view, parts)?;
+    // Points may come while it looks; a page that is full says where to go on.
+    let limit = limit.min(view.points_at_most() + MARGIN);
     let most = limit as u64 + 1;
     let frozen = view.frozen.iter().map(|part| part.read().live() as u64);
     let rows = view.segments.iter().map(|segment| u64::from(segment.meta.points)).chain(frozen);
@@ -293,6 +355,7 @@ fn scroll_from(
         let passing = if filter.is_empty() { None } else { Some(matching.passing(at)?) };
         let mut taken = 0;
         while row < segment.meta.points && taken <= limit {
+            cancel::check()?;
             let most = (limit + 1 - taken).clamp(16, 512);
             let rows = next_rows(segment, passing.as_ref(), &mut row, most);
             let mut page = sealed_page(shared, view, at, rows)?;
@@ -305,9 +368,14 @@ fn scroll_from(
     }
     for (at, part) in view.oldest_growing() {
         let (mut from, mut taken) = (from, 0);
+        let new = if filter.is_empty() { None } else { Some(matching.new_points(at)?) };
+        let may_pass = |slot: u32| new.as_ref().is_none_or(|new| new.may_pass(slot));
+        // Payloads that must be asked are read some at a time.
+        let most = if new.is_some() { (limit + 1).max(TEXTS) } else { limit + 1 };
         while taken <= limit {
-            let ids = part.read().ids_from(from, limit + 1);
-            let is_last = ids.len() <= limit;
+            cancel::check()?;
+            let ids = part.read().ids_from(from, most, &may_pass);
+            let is_last = ids.len() < most;
             from = ids.last().and_then(|(id, _)| id.next());
             let mut page: Vec<_> = ids.into_iter().map(|(id, slot)| (id, Place::Growing(at, slot))).collect();
             matching.keep(&mut page)?;
@@ -372,6 +440,7 @@ pub(crate) fn each_growing_to(
         for _ in 0..times {
             let slots = part.read().slots() as u32;
             for slot in (from..slots).step_by(ROWS as usize) {
+                cancel::check()?;
                 let inner = part.read();
                 let alive = (slot..slots.min(slot + ROWS)).filter(|slot| !inner.is_dead(*slot));
                 let mut page: Vec<_> = alive.map(|slot| (inner.id(slot), Place::Growing(at, slot))).collect();
@@ -422,7 +491,9 @@ pub(crate) fn word(shared: &Shared, view: &View, place: Place, path: &Path, key:
 pub(crate) mod tests {
     use super::*;
     use crate::api::{Batch, CollectionConfig};
-    use crate::growing::{Growing, PayloadAt};
+    use crate::catalog_cost::HeldConfig;
+    use crate::collection::{Located, Logged};
+    use crate::growing::Growing;
     use ramekin_memory::Budget;
     use std::cell::Cell;
     use std::collections::BTreeMap;
@@ -443,7 +514,9 @@ pub(crate) mod tests {
             let budget = Budget::new(16 << 20);
             let pages = Pages::new(disk, budget.root().child("pages", ""), &budget, 1 << 30).unwrap();
             let config = CollectionConfig { full_scan_threshold_kib: 0, ..CollectionConfig::new(BTreeMap::new()) };
-            let collection = Collection::new(1, config, &budget.root().child("growing", ""), 0).unwrap();
+            let (account, none) = (budget.root().child("growing", ""), || budget.root().try_reserve(0).unwrap());
+            let config = HeldConfig::new(config, none());
+            let collection = Collection::new(1, "c", config, none(), &account, 0).unwrap();
             Self { collection, pages, _folder: folder }
         }
 
@@ -457,7 +530,16 @@ pub(crate) mod tests {
         pub(crate) fn put(&self, id: PointId) {
             let batch = Batch { ids: vec![id], ..Batch::default() };
             self.collection.view.load().active.promise(Growing::bytes_for(&batch)).unwrap();
-            self.collection.apply_upsert(&self.pages, &batch, 1, |_| PayloadAt::default(), 1).unwrap();
+            self.collection
+                .apply_upsert(
+                    &self.pages,
+                    &batch,
+                    Logged { position: 1, sequence: 1 },
+                    |_| PayloadAt::default(),
+                    None,
+                    Located::default(),
+                )
+                .unwrap();
         }
 
         /// A new part begins, and the point goes there.
@@ -470,7 +552,7 @@ pub(crate) mod tests {
         fn forget_frozen(&self) {
             let _change = self.collection.change.lock();
             let keep = |view: &View| View { active: view.active.clone(), frozen: Vec::new(), segments: Vec::new() };
-            self.collection.swap(keep);
+            _ = self.collection.swap(keep);
         }
     }
 
@@ -530,7 +612,7 @@ pub(crate) mod tests {
     fn a_read_that_is_always_too_slow_keeps_changes_out() {
         let moving = Moving::with_one();
         let sealed = |_: &View| {
-            let is_last = moving.collection.change.is_locked();
+            let is_last = moving.collection.is_read_still();
             if !is_last {
                 moving.go_on();
                 moving.go_on();

@@ -130,11 +130,11 @@ impl Reservoir {
 
 /// Looks at one kept query of one collection. False: there is none.
 pub(crate) fn check_one(shared: &Shared) -> bool {
-    for (_, collection) in shared.collections() {
+    for collection in shared.collections().iter() {
         let Some((using, vector)) = collection.reservoir.next() else { continue };
         let wished = collection.config.load().recall;
         // A search that fails tells nothing; who asks for these points will see the error.
-        if let Ok((found, wanted)) = compare(shared, &collection, &using, &vector, wished) {
+        if let Ok((found, wanted)) = compare(shared, collection, &using, &vector, wished) {
             collection.reservoir.tell(found, wanted, wished);
         }
         return true;

@@ -95,10 +95,14 @@ const MOVED: u64 = 200;
 /// Takes stock of how collections are used. True: their shares are no longer those that were planned for.
 pub(crate) fn use_moved(shared: &Shared) -> bool {
     let is_sealed = |collection: &Arc<Collection>| !collection.view.load().segments.is_empty();
-    let collections = shared.collections().into_iter().map(|(_, collection)| collection).filter(is_sealed);
-    let collections: Vec<_> = collections.inspect(|collection| collection.usage.look()).collect();
+    let collections = shared.collections();
+    let collections: Vec<_> = collections
+        .iter()
+        .filter(|collection| is_sealed(collection))
+        .inspect(|collection| collection.usage.look())
+        .collect();
     let weights: u64 = collections.iter().map(|collection| collection.usage.weight()).sum();
-    let moved = |collection: &Arc<Collection>| {
+    let moved = |collection: &&Arc<Collection>| {
         let share = collection.usage.weight() * 1000 / weights;
         share.abs_diff(collection.usage.planned()) > MOVED
     };
@@ -135,13 +139,14 @@ pub(crate) fn beyond(budget: u64) -> u64 {
 /// The sections of each collection that has some, each with the account that pays for it.
 fn sections(shared: &Shared) -> Vec<Sections> {
     let mut all = Vec::new();
-    for (name, collection) in shared.collections() {
+    for collection in shared.collections().iter() {
         let (view, config) = (collection.view.load_full(), collection.config.load_full());
         if view.segments.is_empty() {
             collection.structures.get().into_iter().for_each(|structures| structures.predict(&[]));
             continue;
         }
-        let structures = collection.structures.get_or_init(|| Structures::new(&shared.options.account, &name));
+        let structures =
+            collection.structures.get_or_init(|| Box::new(Structures::new(&shared.options.account, &collection.name)));
         let (mut lookups, mut indexes, mut fields, mut offsets) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for segment in &view.segments {
             offsets.extend(segment.payload_offsets());

@@ -13,18 +13,20 @@
 //! requests also in an awake store between two merges, if nothing else is left to give; a merge waits until they let go.
 
 use crate::background::is_busy;
+use crate::lock;
 use crate::reservoir;
 use crate::residency::{self, Planned};
 use crate::shared::{Limits, Shared};
 use parking_lot::{Mutex, MutexGuard};
+use ramekin_base::lock::{Guard, Ranked};
 use ramekin_base::{Kind, Result};
 use ramekin_memory::{Account, Yield};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Without work for this long a store is at rest. It doubles each time the store was woken soon, up to the second: who
-/// writes now and then should not have all sections come and go with it.
+/// Without work for this long a store is at rest: at first the one, doubled up to the other each time a rest was short, so that
+/// a write now and then does not make all sections come and go.
 const REST_AFTER_MS: (u64, u64) = (2_000, 64_000);
 /// A rest is worth what it costs if it lasts so many times longer than the wait for it.
 const WORTH: u64 = 16;
@@ -35,15 +37,28 @@ const CHECK_EVERY_MS: u64 = 2_000;
 /// A waking store waits for readers of sections that give way so often and so long.
 const PATIENCE: (u32, Duration) = (100, Duration::from_millis(10));
 
-#[derive(Default)]
 pub(crate) struct Rest {
-    state: Mutex<State>,
+    /// Held by who takes floors back, which may have to be waited for.
+    waking: Ranked<Mutex<()>>,
+    state: Ranked<Mutex<State>>,
     /// One thread plans at a time, by what is free then.
     planning: Mutex<()>,
     /// A merge is under way, or waits for its memory.
     merging: Mutex<bool>,
     /// What is resident is to be chosen again: wishes have changed, or who has them.
     again: AtomicBool,
+}
+
+impl Default for Rest {
+    fn default() -> Self {
+        Self {
+            waking: Ranked::mutex(&lock::WAKING, ()),
+            state: Ranked::mutex(&lock::REST, State::default()),
+            planning: Mutex::default(),
+            merging: Mutex::default(),
+            again: AtomicBool::default(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -121,20 +136,34 @@ fn take_back(account: &Account, bytes: u64) -> Result<()> {
     held
 }
 
-fn awake(shared: &Shared) -> Result<MutexGuard<'_, State>> {
-    let mut state = shared.rest.state.lock();
-    state.since_ms = shared.now_ms();
-    if state.at_rest {
-        hold(shared, shared.limits())?;
-        let rested = state.since_ms - state.lay_ms;
-        state.after_ms = match rested < state.after_ms * WORTH {
-            true => (state.after_ms * 2).clamp(REST_AFTER_MS.0, REST_AFTER_MS.1),
-            false => REST_AFTER_MS.0,
-        };
-        (state.at_rest, state.unplanned) = (false, true);
-        shared.wake_background();
+fn awake(shared: &Shared) -> Result<Guard<MutexGuard<'_, State>>> {
+    loop {
+        let mut state = shared.rest.state.lock();
+        state.since_ms = shared.now_ms();
+        if !state.at_rest {
+            return Ok(state);
+        }
+        drop(state);
+        wake_up(shared)?;
     }
-    Ok(state)
+}
+
+/// Takes the floors back. Only who needs a store that is awake waits for that.
+fn wake_up(shared: &Shared) -> Result<()> {
+    let _waking = shared.rest.waking.lock();
+    if !is_at_rest(shared) {
+        return Ok(());
+    }
+    hold(shared, shared.limits())?;
+    let mut state = shared.rest.state.lock();
+    let rested = shared.now_ms() - state.lay_ms;
+    state.after_ms = match rested < state.after_ms * WORTH {
+        true => (state.after_ms * 2).clamp(REST_AFTER_MS.0, REST_AFTER_MS.1),
+        false => REST_AFTER_MS.0,
+    };
+    (state.at_rest, state.unplanned) = (false, true);
+    shared.wake_background();
+    Ok(())
 }
 
 /// Before a write: a seal has its memory.
@@ -158,10 +187,12 @@ pub(crate) fn work(shared: &Shared) -> Result<Working<'_>> {
 
 /// The budget moves: floors and limits of what works in the background follow, and the store is awake.
 pub(crate) fn set_limits(shared: &Shared, limits: Limits) -> Result<()> {
+    let _waking = shared.rest.waking.lock();
+    hold(shared, limits)?;
     let mut state = shared.rest.state.lock();
     state.since_ms = shared.now_ms();
-    hold(shared, limits)?;
     (state.at_rest, state.after_ms) = (false, state.after_ms.max(REST_AFTER_MS.0));
+    drop(state);
     shared.accounts.seal.set_limit(limits.seal_work);
     shared.accounts.merge.set_limit(limits.merge_work);
     shared.accounts.growing.set_limit(limits.growing_bytes);
@@ -198,11 +229,13 @@ fn is_check_due(shared: &Shared) -> bool {
 }
 
 fn is_due(shared: &Shared) -> bool {
+    // Nobody lies down while floors are taken back.
+    let waking = shared.rest.waking.try_lock();
     let mut state = shared.rest.state.lock();
     let now = shared.now_ms();
-    let busy = |shared: &Shared| shared.collections().iter().any(|(_, collection)| is_busy(shared, collection));
+    let busy = |shared: &Shared| shared.collections().iter().any(|collection| is_busy(shared, collection));
     let has_passed = now.saturating_sub(state.since_ms) >= state.after_ms;
-    if !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
+    if waking.is_some() && !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
         shared.accounts.seal.lend_floor();
         shared.accounts.merge.give_floor(u64::MAX);
         (state.at_rest, state.since_ms, state.lay_ms, state.unplanned) = (true, now, now, true);

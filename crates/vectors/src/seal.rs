@@ -6,18 +6,24 @@
 //!                                                     each range reads the log once, front to back
 //! ```
 
-use crate::growing::{Growing, PayloadAt};
+use crate::growing::{Growing, Inner, PayloadAt};
 use crate::segment_write::{Row, Rows, Walk};
+use parking_lot::RwLockReadGuard;
 use ramekin_ann::Source;
-use ramekin_base::{Error, Result};
+use ramekin_base::lock::Guard;
+use ramekin_base::{Error, PointId, Result};
 use ramekin_log::{LogReader, Position, Record};
 use ramekin_memory::{Account, Reservation};
+use std::cell::{Cell, RefCell};
+use std::ops::Range;
 
 pub(crate) const NONE: u32 = u32::MAX;
 /// Payload bytes gathered at a time, at most; a tenth of the account where that is less.
 const GATHER_BYTES: usize = 2 << 20;
 /// Vectors that a source hands out at a time.
 const BATCH: usize = 1024;
+/// Ids that are copied, or compared, before a write that waits for the part's lock has its turn.
+const STEP: usize = 1024;
 
 pub(crate) struct SealRows<'a> {
     growing: &'a Growing,
@@ -34,15 +40,17 @@ pub(crate) struct SealRows<'a> {
 
 impl<'a> SealRows<'a> {
     pub(crate) fn new(growing: &'a Growing, log: LogReader, account: &Account) -> Result<Self> {
+        // The part is frozen: no slot is added any more.
+        let slots = growing.read().slots();
+        let memory = account.try_reserve(slots as u64 * 24 + slots.div_ceil(64) as u64 * 8)?;
         let inner = growing.read();
-        let memory = account.try_reserve(inner.slots() as u64 * 24 + inner.slots().div_ceil(64) as u64 * 8)?;
         let dead_before = inner.dead_words();
         let payloads = inner.payloads().to_vec();
-        let mut order: Vec<u32> = (0..inner.slots() as u32).filter(|slot| !inner.is_dead(*slot)).collect();
-        order.sort_unstable_by_key(|slot| inner.id(*slot));
-        let mut row_of = vec![NONE; inner.slots()];
+        let is_dead = |slot: &u32| dead_before[*slot as usize / 64] >> (slot % 64) & 1 == 1;
+        let mut order: Vec<u32> = (0..slots as u32).filter(|slot| !is_dead(slot)).collect();
+        sort_by_id(&mut order, inner);
+        let mut row_of = vec![NONE; slots];
         order.iter().enumerate().for_each(|(row, slot)| row_of[*slot as usize] = row as u32);
-        drop(inner);
         Ok(Self { growing, log, account: account.clone(), order, row_of, payloads, dead_before, _memory: memory })
     }
 
@@ -65,8 +73,22 @@ impl<'a> SealRows<'a> {
         self.order.is_empty()
     }
 
+    /// Calls `each` with rows and their ids, ascending.
+    fn each_id(&self, rows: Range<usize>, each: &mut dyn FnMut(usize, PointId) -> Result<()>) -> Result<()> {
+        let mut ids = Vec::with_capacity(STEP.min(rows.len()));
+        for first in rows.clone().step_by(STEP) {
+            let step = first..(first + STEP).min(rows.end);
+            ids.clear();
+            {
+                let inner = self.growing.read();
+                ids.extend(self.order[step.clone()].iter().map(|slot| inner.id(*slot)));
+            }
+            step.zip(&ids).try_for_each(|(row, id)| each(row, *id))?;
+        }
+        Ok(())
+    }
+
     fn walk_payloads(&self, each: &mut dyn FnMut(Row<'_>) -> Result<()>) -> Result<()> {
-        let inner = self.growing.read();
         let place = |row: usize| self.payloads[self.order[row] as usize];
         let gather = GATHER_BYTES.min((self.account.limit() / 10) as usize);
         let mut first = 0;
@@ -93,18 +115,27 @@ impl<'a> SealRows<'a> {
                     text[starts[row - first]..][..at.len as usize].copy_from_slice(reader.payload(at)?);
                 }
             }
-            for row in first..last {
+            self.each_id(first..last, &mut |row, id| {
                 let (start, len) = (starts[row - first], place(row).len as usize);
-                each(Row {
-                    id: inner.id(self.order[row]),
-                    payload_len: len as u64,
-                    payload: &text[start..start + len],
-                })?;
-            }
+                each(Row { id, payload_len: len as u64, payload: &text[start..start + len] })
+            })?;
             first = last;
         }
         Ok(())
     }
+}
+
+/// Sorts slots by their ids; a write that waits for the part's lock has it every [`STEP`] comparisons.
+fn sort_by_id(slots: &mut [u32], inner: Guard<RwLockReadGuard<'_, Inner>>) {
+    let (inner, compared) = (RefCell::new(inner), Cell::new(0));
+    slots.sort_unstable_by(|a, b| {
+        compared.set(compared.get() + 1);
+        if compared.get() % STEP == 0 {
+            inner.borrow_mut().bump();
+        }
+        let inner = inner.borrow();
+        inner.id(*a).cmp(&inner.id(*b))
+    });
 }
 
 impl Rows for SealRows<'_> {
@@ -112,10 +143,8 @@ impl Rows for SealRows<'_> {
         if what == Walk::Payloads {
             return self.walk_payloads(each);
         }
-        let inner = self.growing.read();
-        self.order.iter().try_for_each(|slot| {
-            each(Row { id: inner.id(*slot), payload_len: u64::from(self.payloads[*slot as usize].len), payload: &[] })
-        })
+        let len = |row: usize| u64::from(self.payloads[self.order[row] as usize].len);
+        self.each_id(0..self.order.len(), &mut |row, id| each(Row { id, payload_len: len(row), payload: &[] }))
     }
 
     fn vectors(&mut self, name: &str) -> Result<Option<Box<dyn Source + '_>>> {

@@ -12,25 +12,24 @@ use crate::api::{
 };
 use crate::check;
 use crate::collection::{Collection, View};
-use crate::growing::Growing;
+use crate::growing::{Growing, Inner};
 use crate::matching::Matching;
 use crate::ordered;
 use crate::passing::Passing;
-use crate::read::{self, Fetcher, Place};
+use crate::read::{self, Fetcher, Place, TEXTS};
 use crate::segment::{Named, Segment};
 use crate::shared::Shared;
 use crate::top::{Found, Top};
 use ramekin_ann::{Hit, Positions, Search, SearchParams};
-use ramekin_base::limits::{PAGE, RESULTS_MAX};
-use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::Bitmap;
+use ramekin_base::limits::PAGE;
+use ramekin_base::{Error, PointId, Result, cancel};
+use ramekin_fields::{Bitmap, Prepared};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use ramekin_vecmath::Metric;
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Rank score (larger is better) to what users of the metric expect, and back: both are their own inverse.
@@ -44,9 +43,6 @@ fn outward(metric: Metric, score: f32) -> f32 {
 pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
     let config = collection.config.load_full();
     let wanted = query.limit.saturating_add(query.offset);
-    if wanted > RESULTS_MAX {
-        return Err(Error::invalid(format!("limit + offset is {wanted}; at most {RESULTS_MAX} results are allowed")));
-    }
     match &query.target {
         Target::Ids => {
             let page = read::scroll(shared, collection, None, wanted, &query.filter, &query.parts)?;
@@ -60,15 +56,14 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
         Target::Vector(_) | Target::Point(_) => {}
     }
     collection.usage.ask();
-    let (filter, _memory) = config.resolve(&query.filter, &shared.accounts.queries)?;
-    let resolved = match filter {
-        Cow::Borrowed(_) => Cow::Borrowed(query),
-        // All but the filter is small.
-        Cow::Owned(filter) => Cow::Owned(query.with_filter(filter)),
-    };
-    let query = &*resolved;
-    let at_segments = |view: &View| from_segments(shared, collection, &config, view, query);
-    read::on_view(collection, at_segments, |view, sealed| answer(shared, &config, view, query, sealed))
+    let filter = config.resolve(&query.filter, &shared.accounts.queries)?;
+    let at_segments = |view: &View| from_segments(shared, collection, &config, view, query, &filter);
+    read::on_view(collection, at_segments, |view, sealed| answer(shared, &config, view, query, &filter, sealed))
+}
+
+/// How many results are looked for: as many as are asked for, of the points there are.
+fn reach(view: &View, query: &Query) -> usize {
+    query.limit.saturating_add(query.offset).min(view.points_at_most())
 }
 
 /// What the segments of a view have found.
@@ -91,8 +86,9 @@ fn from_segments(
     config: &CollectionConfig,
     view: &View,
     query: &Query,
+    filter: &Prepared<'_>,
 ) -> Result<FromSegments> {
-    let wanted = query.limit + query.offset;
+    let wanted = reach(view, query);
     let vector_config = config.vectors.get(&query.using).ok_or_else(|| unknown_vector(&query.using))?;
     let (vector, excluded) = target(shared, view, query, vector_config)?;
     let metric = vector_config.metric.metric();
@@ -116,7 +112,7 @@ fn from_segments(
         collection.reservoir.offer(shared, &query.using, &vector);
     }
     let pages = shared.pages.counted();
-    let matching = Matching::new(shared, &pages, view, &query.filter);
+    let matching = Matching::new(shared, &pages, view, filter);
     let passed = (!query.filter.is_empty()).then(|| Passed::new(shared, &matching)).transpose()?;
     let mut scratch = shared.scratch()?;
     let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
@@ -124,7 +120,7 @@ fn from_segments(
     let explain = passed.map(|passed| passed.explain.into_inner());
     let profile = Profile { explain, ..profile(&scratch.profile) };
     shared.put_scratch(scratch);
-    let places = identify(&pages, view, &hits.map_err(|error| report(collection, error))?, &mut top)?;
+    let places = identify(&pages, view, &hits?, &mut top)?;
     let found = top.into_sorted();
     Ok(FromSegments { metric, vector, threshold, excluded, found, places, pages, profile, memory })
 }
@@ -140,9 +136,10 @@ fn answer(
     config: &CollectionConfig,
     view: &View,
     query: &Query,
+    filter: &Prepared<'_>,
     sealed: &FromSegments,
 ) -> Result<Option<(Held<Vec<Scored>>, Profile)>> {
-    let wanted = query.limit + query.offset;
+    let wanted = reach(view, query);
     let mut memory = shared.accounts.queries.try_reserve((wanted as u64 + 1) * (FOUND_BYTES + RESULT_BYTES))?;
     let mut lists = vec![sealed.found.clone()];
     // A part that is small enough to be scanned counts as indexed.
@@ -153,13 +150,18 @@ fn answer(
     };
     // Each is asked when its turn comes: a point may have come to it meanwhile.
     for (at, part) in view.oldest_growing().into_iter().filter(|(_, part)| is_searched(part)) {
+        cancel::check()?;
         memory.grow((wanted as u64 + 1) * FOUND_BYTES)?;
         lists.push(match query.filter.is_empty() {
-            true => best_of(part, query, sealed, wanted),
-            false => passing_of((at, part), view, shared, query, sealed)?,
+            true => best_of(part, query, sealed, wanted, &|_| true),
+            false => passing_of((at, part), view, shared, query, filter, sealed)?,
         });
     }
     let Some(found) = settle(view, &lists, wanted, &sealed.places) else { return Ok(None) };
+    if wanted < reach(view, query) {
+        // More points came meanwhile than were reckoned with.
+        return Ok(None);
+    }
     let page: Vec<(Found, Place)> = found.into_iter().skip(query.offset).take(query.limit).collect();
     let started = shared.options.clock.now();
     let mut fetcher = Fetcher::new(shared, &sealed.pages, view, &query.parts)?;
@@ -174,10 +176,43 @@ fn answer(
     Ok(Some((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile)))
 }
 
-/// The best of a growing part, whatever the filter.
-fn best_of(part: &Growing, query: &Query, sealed: &FromSegments, wanted: usize) -> Vec<Found> {
-    let mut top = Top::new(wanted, sealed.threshold, sealed.excluded);
-    part.read().search(&query.using, sealed.metric, &sealed.vector, &mut top);
+/// Times that a growing part is scanned without keeping writes out.
+const SCANS: usize = 4;
+
+/// The best of a growing part of those that may pass. It is scanned a little at a time, so that writes and, behind them, other
+/// reads never wait for a whole scan. What died meanwhile and is among the best may have kept others out: then it is scanned
+/// again.
+fn best_of(
+    part: &Growing,
+    query: &Query,
+    sealed: &FromSegments,
+    wanted: usize,
+    may_pass: &dyn Fn(u32) -> bool,
+) -> Vec<Found> {
+    let scan = |inner: &Inner, from, top: &mut Top| {
+        inner.search(&query.using, sealed.metric, &sealed.vector, may_pass, from, top)
+    };
+    for _ in 0..SCANS {
+        let mut top = Top::new(wanted, sealed.threshold, sealed.excluded);
+        let dead = part.read().dead_words();
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = scan(&part.read(), from, &mut top);
+        }
+        let found = top.into_sorted();
+        let mut died = Vec::new();
+        let inner = part.read();
+        inner.died_since(&dead, |slot| died.push(inner.id(slot)));
+        drop(inner);
+        let died: HashSet<PointId> = died.into_iter().collect();
+        if died.is_empty() || !found.iter().any(|found| died.contains(&found.id)) {
+            return found;
+        }
+    }
+    let (inner, mut top, mut next) = (part.read(), Top::new(wanted, sealed.threshold, sealed.excluded), Some(0));
+    while let Some(from) = next {
+        next = scan(&inner, from, &mut top);
+    }
     top.into_sorted()
 }
 
@@ -187,23 +222,38 @@ fn passing_of(
     view: &View,
     shared: &Shared,
     query: &Query,
+    filter: &Prepared<'_>,
     sealed: &FromSegments,
 ) -> Result<Vec<Found>> {
-    let wanted = query.limit + query.offset;
-    let matching = Matching::new(shared, &sealed.pages, view, &query.filter);
+    let wanted = reach(view, query);
+    let matching = Matching::new(shared, &sealed.pages, view, filter);
+    let new = matching.new_points(at)?;
+    let may_pass = |slot: u32| new.may_pass(slot);
+    // A payload takes a read at most, also those of the results.
+    let of_results = if query.parts.payload == PayloadParts::None { 0 } else { wanted };
+    let reads_left = || match query.max_reads {
+        Some(most) => most.saturating_sub(of_results).saturating_sub(sealed.pages.trip().reads as usize),
+        None => usize::MAX,
+    };
     let mut memory = shared.accounts.queries.try_reserve(0)?;
     let mut seen: HashMap<PointId, bool> = HashMap::new();
     let mut depth = wanted.max(64);
     loop {
+        cancel::check()?;
         memory.resize(depth.min(part.read().slots()) as u64 * FOUND_BYTES)?;
-        let best = best_of(part, query, sealed, depth);
+        let best = best_of(part, query, sealed, depth, &may_pass);
         let inner = part.read();
         let unseen = best.iter().filter(|found| !seen.contains_key(&found.id));
         let unseen: Vec<_> =
             unseen.filter_map(|found| Some((found.id, Place::Growing(at, inner.find(found.id)?)))).collect();
         drop(inner);
-        seen.extend(unseen.iter().map(|(id, _)| *id).zip(matching.points(&unseen)?));
-        let is_all = best.len() < depth;
+        let mut rest = &unseen[..];
+        while !rest.is_empty() && reads_left() > 0 {
+            let (some, others) = rest.split_at(rest.len().min(TEXTS).min(reads_left()));
+            seen.extend(some.iter().map(|(id, _)| *id).zip(matching.points(some)?));
+            rest = others;
+        }
+        let is_all = best.len() < depth || !rest.is_empty();
         let passed = best.into_iter().filter(|found| seen.get(&found.id) == Some(&true));
         let passed: Vec<Found> = passed.take(wanted).collect();
         if passed.len() == wanted || is_all {
@@ -477,14 +527,6 @@ fn scored(view: &View, page: Vec<(Found, Place)>, records: Vec<Record>, metric: 
         version: version(place),
     };
     page.into_iter().zip(records).map(scored).collect()
-}
-
-/// A page that fails its checksum turns the collection red; the query fails, others go on.
-fn report(collection: &Collection, error: Error) -> Error {
-    if matches!(error.kind(), ramekin_base::Kind::Corrupt | ramekin_base::Kind::Io) {
-        *collection.error.lock() = Some(error.to_string());
-    }
-    error
 }
 
 fn unknown_vector(name: &str) -> Error {

@@ -18,12 +18,14 @@ use crate::bits::Bits;
 use crate::bloom;
 use crate::changes::Changes;
 use crate::field_index::FieldIndex;
+use crate::lock;
 use crate::ordinals::Present;
 use crate::overlay::DeadRows;
 use crate::seal::RecordReader;
 use crate::texts;
 use parking_lot::{Mutex, RwLock};
 use ramekin_ann::{Index, IndexMeta};
+use ramekin_base::lock::Ranked;
 use ramekin_base::{Error, Kind, PointId, Result};
 use ramekin_log::LogReader;
 use ramekin_memory::{Account, Reservation};
@@ -84,7 +86,7 @@ pub(crate) struct Segment {
     pub(crate) dead_rows: Mutex<Option<DeadRows>>,
     pub(crate) changes: Changes,
     /// Of payload fields, those that are built.
-    pub(crate) fields: RwLock<Arc<[Arc<FieldIndex>]>>,
+    pub(crate) fields: Ranked<RwLock<Arc<[Arc<FieldIndex>]>>>,
     /// A manifest names this segment.
     pub(crate) listed: AtomicBool,
     indexes: Vec<Option<Named>>,
@@ -163,7 +165,7 @@ impl Segment {
             dead,
             dead_rows,
             changes: Changes::default(),
-            fields: RwLock::default(),
+            fields: Ranked::rw(&lock::FIELDS, Arc::default()),
             listed,
             indexes,
             numbers,
@@ -171,6 +173,35 @@ impl Segment {
             filter,
             _memory: memory,
         })
+    }
+
+    /// Its files: its own, of its overlays of payloads, and of its indexes of fields.
+    fn each_file(&self, each: &mut dyn FnMut(&PageFile)) {
+        each(&self.file);
+        self.changes.runs().iter().for_each(|run| each(&run.file));
+        self.fields.read().iter().for_each(|field| each(field.index.file()));
+    }
+
+    /// Damage that was found in a file of it, if any was.
+    pub(crate) fn damage(&self) -> Option<String> {
+        let mut damage = None;
+        self.each_file(&mut |file| damage = damage.take().or_else(|| file.damage().map(str::to_owned)));
+        damage
+    }
+
+    /// Its own file or an overlay is damaged: it cannot be read as a whole.
+    pub(crate) fn is_damaged(&self) -> bool {
+        self.file.damage().is_some() || self.changes.runs().iter().any(|run| run.file.damage().is_some())
+    }
+
+    /// Tells of damage that nobody was told of, a file at a time.
+    pub(crate) fn tell_damage(&self, tell: &mut dyn FnMut(&str)) {
+        self.each_file(&mut |file| file.tell_damage().into_iter().for_each(&mut *tell));
+    }
+
+    /// Whether rows have died that no overlay on disk has.
+    pub(crate) fn has_unwritten_deaths(&self) -> bool {
+        self.dead.count() != self.dead_rows.lock().as_ref().map_or(0, |overlay| overlay.dead)
     }
 
     pub(crate) fn live(&self) -> u64 {

@@ -5,12 +5,15 @@
 //!                                          merger ──► files ──► manifest
 //! ```
 
-use crate::api::Batch;
-use crate::catalog::Catalog;
+use crate::api::{Batch, CollectionConfig};
+use crate::catalog::{Catalog, Change, Collections, actions_bytes};
+use crate::catalog_cost::{HeldConfig, collection_bytes, config_bytes, json_bytes};
 use crate::changes::PATCH_BYTES;
-use crate::collection::Collection;
-use crate::field_index::Failures;
-use crate::growing::Growing;
+use crate::collection::{Collection, Located, Logged};
+use crate::field_index::{self, Failures};
+use crate::growing::{CLEAN, Growing};
+use crate::growing_fields::BatchFields;
+use crate::health::{FaultKind, Health};
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
 use crate::remembered::Remembered;
@@ -19,7 +22,9 @@ use crate::store::StoreOptions;
 use crate::writer::payload_places;
 use parking_lot::{Mutex, RwLock};
 use ramekin_ann::Scratch;
-use ramekin_base::{Error, Result};
+use ramekin_base::lock::Ranked;
+use ramekin_base::supervise::Threads;
+use ramekin_base::{Error, Kind, Result, Size};
 use ramekin_fields::Bitmaps;
 use ramekin_log::{LogReader, Position};
 use ramekin_memory::{Account, Budget, Reservation};
@@ -33,6 +38,8 @@ use std::time::Duration;
 
 /// The accounts of a store.
 pub(crate) struct Accounts {
+    /// Collections, their configurations and their aliases, which stay in memory.
+    pub(crate) catalog: Account,
     pub(crate) growing: Account,
     pub(crate) patches: Account,
     pub(crate) segments: Account,
@@ -50,10 +57,13 @@ pub(crate) struct Accounts {
 pub(crate) const QUERIES_FLOOR: u64 = 1 << 20;
 pub(crate) const MANIFEST_FLOOR: u64 = 512 << 10;
 
-/// A write that fills a growing part waits so long for each segment that merges are behind, ...
-const PAUSE_FOR_ONE: Duration = Duration::from_millis(50);
-/// ... and no longer than this.
-const PAUSE_MOST: Duration = Duration::from_secs(1);
+/// What the catalog leaves free, besides a share of the budget and what merges have lent, when it grows.
+const NAMES_LEAVE: u64 = 1 << 20;
+
+/// What it leaves while a store opens: less, so that what was accepted is accepted again.
+const OPENING_LEAVES: u64 = 512 << 10;
+/// Changes of names that wait for something else to write a manifest; the next one asks for it.
+const CHANGES_WAIT: usize = 1024;
 
 /// What opening the file of a seal takes for a moment, besides its tables.
 const OPEN_BYTES: u64 = 128 << 10;
@@ -89,6 +99,9 @@ impl Limits {
     }
 }
 
+/// What a test has happen at a place, by its name.
+pub type Plant = Box<dyn Fn(&'static str) + Send + Sync>;
+
 pub(crate) struct Shared {
     pub(crate) options: StoreOptions,
     pub(crate) pages: Pages,
@@ -106,8 +119,12 @@ pub(crate) struct Shared {
     pub(crate) log_from: AtomicU64,
     pub(crate) trim_to: AtomicU64,
     /// One manifest is written at a time.
-    pub(crate) manifest: Mutex<()>,
+    pub(crate) manifest: Ranked<Mutex<()>>,
+    /// Held while aliases change, and while all of them are written; before `catalog`.
+    pub(crate) aliasing: Mutex<()>,
     pub(crate) manifest_dirty: AtomicBool,
+    /// The store is not open yet: what was booked once is there again.
+    pub(crate) opening: AtomicBool,
     /// Where builds keep what is too big for memory; emptied at start.
     pub(crate) temp: PathBuf,
     /// Raised after each seal and fold (done or failed).
@@ -123,6 +140,11 @@ pub(crate) struct Shared {
     pub(crate) inline: AtomicBool,
     pub(crate) rest: Rest,
     pub(crate) field_failures: Failures,
+    /// What is wrong with the store as a whole.
+    pub(crate) health: Health,
+    pub(crate) threads: Threads,
+    /// Called at places where a test plants a panic.
+    pub(crate) plant: OnceLock<Plant>,
     /// When a write last waited for a seal, by [`Shared::now_ms`]; 0: never.
     pub(crate) waited_ms: AtomicU64,
 }
@@ -140,6 +162,61 @@ impl Shared {
         self.closing.load(Ordering::SeqCst)
     }
 
+    /// A place where a test may plant a panic.
+    pub(crate) fn reach(&self, place: &'static str) {
+        if let Some(plant) = self.plant.get() {
+            plant(place);
+        }
+    }
+
+    /// The way of each read of a collection: whatever damage or failure it meets is the collection's fault from then on.
+    /// Indexes of fields that are damaged are taken out, and the read is done once more: without them it needs their pages
+    /// no longer.
+    pub(crate) fn read<T>(&self, collection: &Collection, read: impl Fn() -> Result<T>) -> Result<T> {
+        let found = read();
+        let Err(error) = &found else {
+            collection.health.read_succeeded();
+            return found;
+        };
+        self.noted(collection, FaultKind::Read, error);
+        match error.kind() == Kind::Corrupt && field_index::take_out_damaged(self, collection) {
+            true => self.read(collection, read),
+            false => found,
+        }
+    }
+
+    /// Takes note of an error of the disk or of what it holds; others are not the collection's.
+    pub(crate) fn noted(&self, collection: &Collection, kind: FaultKind, error: &Error) {
+        let name = || self.catalog.read().name_of(collection.number).unwrap_or_default();
+        match error.kind() {
+            Kind::Corrupt => {
+                let view = collection.view.load();
+                let tell = &mut |damage: &str| tracing::error!(collection = name(), "damage: {damage}");
+                view.segments.iter().for_each(|segment| segment.tell_damage(tell));
+                if !view.segments.iter().any(|segment| segment.damage().is_some()) {
+                    collection.health.raise(FaultKind::Damage, Some(&name()), error, self.now_ms());
+                }
+            }
+            Kind::Io => collection.health.raise(kind, Some(&name()), error, self.now_ms()),
+            _ => {}
+        }
+    }
+
+    /// Takes note of what became of work in the background.
+    pub(crate) fn note<T>(&self, collection: &Collection, kind: FaultKind, name: &str, outcome: &Result<T>) {
+        if let Err(error) = outcome
+            && error.kind() == Kind::Corrupt
+        {
+            self.noted(collection, kind.clone(), error);
+        }
+        collection.health.note(kind, name, outcome, self.now_ms());
+    }
+
+    /// Whether work of a kind failed and is not yet to be tried again. Where there is no background nobody waits.
+    pub(crate) fn waits(&self, collection: &Collection, kind: &FaultKind) -> bool {
+        !self.inline.load(Ordering::SeqCst) && collection.health.waits(kind, self.now_ms())
+    }
+
     pub(crate) fn wake_background(&self) {
         self.work.raise();
     }
@@ -148,9 +225,8 @@ impl Shared {
         self.catalog.read().find(name).cloned()
     }
 
-    pub(crate) fn collections(&self) -> Vec<(String, Arc<Collection>)> {
-        let catalog = self.catalog.read();
-        catalog.collections.iter().map(|(name, collection)| (name.clone(), collection.clone())).collect()
+    pub(crate) fn collections(&self) -> Collections {
+        self.catalog.read().collections()
     }
 
     pub(crate) fn log_reader(&self) -> Result<LogReader> {
@@ -167,40 +243,123 @@ impl Shared {
         self.trim_to.store(position, Ordering::SeqCst);
     }
 
-    /// Applies an operation on names. Replay may meet one that the manifest holds already.
-    pub(crate) fn apply_meta(&self, op: &MetaOp, position: Position, end: Position) -> Result<()> {
-        let mut catalog = self.catalog.write();
-        match op {
+    /// Checks an operation on names, books what it makes the catalog grow by, and makes it: what comes out cannot fail.
+    pub(crate) fn prepare(&self, op: MetaOp) -> Result<Change> {
+        let find = |number| self.catalog.read().by_number(number).cloned();
+        Ok(match op {
             MetaOp::Create { number, name, config } => {
-                let collection = Collection::new(*number, config.clone(), &self.accounts.growing, position)?;
-                catalog.next_number = catalog.next_number.max(number + 1);
-                catalog.collections.insert(name.clone(), Arc::new(collection));
+                let config = self.hold_config(config, self.room_beside_names())?;
+                let memory = self.book_names(collection_bytes(&name), self.room_beside_names())?;
+                let growing = &self.accounts.growing;
+                Change::Create(Arc::new(Collection::new(number, &name, config, memory, growing, CLEAN)?))
             }
-            MetaOp::Drop { number } => {
-                if let Some(collection) = catalog.remove(*number) {
+            MetaOp::Drop { number } => Change::Drop(number),
+            MetaOp::Patch { number, patch } => {
+                let Some(collection) = find(number) else { return Ok(Change::Nothing) };
+                let room = self.room_beside_names();
+                let _patch = self.book_names(config_bytes(&collection.config.load()) + json_bytes(&patch), room)?;
+                let config = self.hold_config(patch.apply(&collection.config.load()), room)?;
+                Change::Configure { collection, config, index: None }
+            }
+            MetaOp::Index { number, path, index } => {
+                let Some(collection) = find(number) else { return Ok(Change::Nothing) };
+                // Indexes are few and small, and an index that is taken away must not have to wait for room.
+                let _copy = self.book_names(config_bytes(&collection.config.load()), 0)?;
+                let mut config = (***collection.config.load()).clone();
+                match &index {
+                    Some(index) => config.indexes.insert(path.clone(), index.clone()),
+                    None => config.indexes.remove(&path),
+                };
+                let config = self.hold_config(config, 0)?;
+                Change::Configure { collection, config, index: Some((path, index)) }
+            }
+            MetaOp::Aliases { actions } => {
+                let [aliases, changes] = actions_bytes(&actions);
+                let room = self.room_beside_names();
+                let memory = [self.book_names(aliases, room)?, self.book_names(changes, room)?];
+                Change::Aliases { actions, memory }
+            }
+        })
+    }
+
+    /// The configuration that others have as well, or this one, booked with `room` left.
+    pub(crate) fn hold_config(&self, config: CollectionConfig, room: u64) -> Result<Arc<HeldConfig>> {
+        if let Some(held) = self.catalog.read().configs.find(&config) {
+            return Ok(held);
+        }
+        let memory = self.book_names(config_bytes(&config), room)?;
+        let held = HeldConfig::new(config, memory);
+        self.catalog.write().configs.remember(&held);
+        Ok(held)
+    }
+
+    /// What the catalog leaves for points and for merges when it grows, or nothing could be done with what it names.
+    pub(crate) fn room_beside_names(&self) -> u64 {
+        // What merges have for good comes and goes with the writes; a part of it that is missing now must be there again.
+        let of_merges = self.limits().merge_work.saturating_sub(self.accounts.merge.secured());
+        let of_points = match self.opening.load(Ordering::Relaxed) {
+            true => OPENING_LEAVES,
+            false => NAMES_LEAVE + self.budget.limit() / 32,
+        };
+        of_points + of_merges.min(self.budget.limit() / 16)
+    }
+
+    /// Memory for the catalog, given only where `room` is free beside it.
+    pub(crate) fn book_names(&self, bytes: u64, room: u64) -> Result<Reservation> {
+        let catalog = &self.accounts.catalog;
+        let booked = catalog.try_reserve(bytes + room);
+        let mut booked = booked.map_err(|error| {
+            // Names stay and so do segments: what does not fit beside them never will.
+            let all = catalog.used() + self.accounts.segments.used() + bytes;
+            match catalog.try_reserve_calm(all + room) {
+                Err(never) if never.kind() == Kind::NoMemory => Error::no_memory(format!(
+                    "no room for more collections, configurations or aliases: {} more needed beside the {} that they take, \
+                     and {} must stay free for points and merges under the budget of {}",
+                    Size(bytes),
+                    Size(catalog.used()),
+                    Size(room),
+                    Size(self.budget.limit()),
+                )),
+                _ => error,
+            }
+        })?;
+        booked.shrink(room);
+        Ok(booked)
+    }
+
+    /// Does a change that was prepared and is in the log from `position` to `end`.
+    pub(crate) fn apply_meta(&self, change: Change, position: Position, end: Position) {
+        let _aliasing = matches!(change, Change::Aliases { .. }).then(|| self.aliasing.lock());
+        let mut catalog = self.catalog.write();
+        match change {
+            Change::Create(collection) => {
+                collection.replay_from.store(position, Ordering::SeqCst);
+                catalog.insert(collection);
+            }
+            Change::Drop(number) => {
+                if let Some(collection) = catalog.remove(number) {
                     collection.dropped.store(true, Ordering::SeqCst);
                     self.manifest_dirty.store(true, Ordering::SeqCst);
                     rest::plan_again(self);
                 }
             }
-            MetaOp::Patch { number, patch } => {
-                if let Some(collection) = catalog.by_number(*number) {
-                    collection.config.store(Arc::new(patch.apply(&collection.config.load())));
-                    rest::plan_again(self);
-                }
-            }
-            MetaOp::Index { number, path, index } => {
-                if let Some(collection) = catalog.by_number(*number) {
-                    collection.set_index(path, index.as_ref());
+            Change::Configure { collection, config, index } => {
+                collection.config.store(config);
+                collection.unwritten.store(true, Ordering::SeqCst);
+                if let Some((path, index)) = index {
+                    collection.keep_index(&path, index.as_ref());
                     self.manifest_dirty.store(true, Ordering::SeqCst);
-                    // Tables that are gone leave their room to others.
-                    rest::plan_again(self);
                 }
+                // Wishes are others, and tables that are gone leave their room.
+                rest::plan_again(self);
             }
-            MetaOp::Aliases { actions } => catalog.apply_aliases(actions),
+            Change::Aliases { actions, memory } => catalog.apply_aliases(actions, memory),
+            Change::Nothing => {}
         }
         catalog.meta_from = end;
-        Ok(())
+        if catalog.unwritten >= CHANGES_WAIT {
+            self.manifest_dirty.store(true, Ordering::SeqCst);
+        }
     }
 
     /// Applies the points of an upsert that was logged in `parts`: position, points, places of their payloads.
@@ -210,6 +369,7 @@ impl Shared {
         batch: &Batch,
         parts: &[(Position, Range<usize>, &[u32])],
         sequence: u64,
+        located: Located,
     ) -> Result<()> {
         let Some((first, _, _)) = parts.first() else { return Ok(()) };
         let place = |point: usize| {
@@ -217,17 +377,22 @@ impl Shared {
             let (position, points, payloads_at) = &parts[part];
             payload_places(batch, points.start, *position, payloads_at)(point - points.start)
         };
-        collection.apply_upsert(&self.pages, batch, *first, place, sequence)
+        // Like the points themselves, it leaves room to open the file that they will become.
+        let to_open = self.accounts.segments.try_reserve(OPEN_BYTES + self.limits().seal_bytes / 16).ok();
+        let active = collection.view.load().active.clone();
+        let fields = to_open.and_then(|_to_open| BatchFields::read(&active, batch, &self.accounts.growing));
+        let logged = Logged { position: *first, sequence };
+        collection.apply_upsert(&self.pages, batch, logged, place, fields, located)
     }
 
     /// Frees the log before `position`: freezes the part that pins it furthest back, and asks for the
     /// changed payloads that pin it to be written out.
     pub(crate) fn unpin(&self, position: Position) -> Result<()> {
         let collections = self.collections();
-        for (_, collection) in collections.iter().filter(|(_, held)| held.view.load().patched_from() < position) {
+        for collection in collections.iter().filter(|held| held.view.load().patched_from() < position) {
             collection.fold_due.store(true, Ordering::SeqCst);
         }
-        let pinned = collections.iter().map(|(_, held)| (held.view.load().active.from(), held));
+        let pinned = collections.iter().map(|held| (held.view.load().active.from(), held));
         if let Some((_, collection)) = pinned.filter(|(from, _)| *from < position).min_by_key(|(from, _)| *from) {
             collection.freeze()?;
         }
@@ -241,7 +406,8 @@ impl Shared {
 
     /// Asks for the changed payloads of the collection that has the most of them to be written out. False: none has any.
     pub(crate) fn fold_largest(&self) -> bool {
-        let sized = self.collections().into_iter().map(|(_, collection)| (collection.patch_bytes(), collection));
+        let collections = self.collections();
+        let sized = collections.iter().map(|collection| (collection.patch_bytes(), collection));
         match sized.max_by_key(|(bytes, _)| *bytes) {
             Some((bytes, collection)) if bytes > 0 => {
                 collection.fold_due.store(true, Ordering::SeqCst);
@@ -274,8 +440,9 @@ impl Shared {
     /// The collection whose active part holds the most memory, if one holds any.
     pub(crate) fn largest_active(&self) -> Option<Arc<Collection>> {
         let held = |collection: &Arc<Collection>| collection.view.load().active.read().bytes();
-        let sized = self.collections().into_iter().map(|(_, collection)| (held(&collection), collection));
-        sized.max_by_key(|(bytes, _)| *bytes).filter(|(bytes, _)| *bytes > 0).map(|(_, collection)| collection)
+        let collections = self.collections();
+        let sized = collections.iter().map(|collection| (held(collection), collection));
+        sized.max_by_key(|(bytes, _)| *bytes).filter(|(bytes, _)| *bytes > 0).map(|(_, collection)| collection.clone())
     }
 
     /// Freezes the active part that holds the most memory. False: none holds any.
@@ -284,14 +451,14 @@ impl Shared {
     }
 
     pub(crate) fn has_frozen(&self) -> bool {
-        self.collections().iter().any(|(_, collection)| !collection.view.load().frozen.is_empty())
+        self.collections().iter().any(|collection| !collection.view.load().frozen.is_empty())
     }
 
     /// Does anything wait to be sealed or folded?
     pub(crate) fn has_waiting(&self) -> bool {
-        self.collections().iter().any(|(_, collection)| {
-            !collection.view.load().frozen.is_empty() || collection.fold_due.load(Ordering::SeqCst)
-        })
+        self.collections()
+            .iter()
+            .any(|collection| !collection.view.load().frozen.is_empty() || collection.fold_due.load(Ordering::SeqCst))
     }
 
     /// Lets one seal or fold happen: in this thread where there is no background, else by waiting for it.
@@ -306,26 +473,22 @@ impl Shared {
         self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
         self.sealed.wait_past(seen, Duration::from_millis(500));
         self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
-        let failed = self.collections().into_iter().find_map(|(_, collection)| collection.error.lock().clone());
-        match failed {
-            Some(error) if self.has_waiting() => {
-                Err(Error::busy(format!("what is new cannot be written out: {error}")))
-            }
-            _ => Ok(()),
-        }
+        self.check_sealing()
     }
 
-    /// Slows writes down while merges are behind: searches pay for each segment. Never stops them, however long
-    /// a merge takes.
-    pub(crate) fn pause_for(&self, debt: usize) {
-        if debt == 0 || self.inline.load(Ordering::SeqCst) {
-            return;
+    /// Fails where what waits to be written out cannot be.
+    pub(crate) fn check_sealing(&self) -> Result<()> {
+        if let Some((name, cause)) = self.threads.dead().into_iter().next() {
+            return Err(Error::closed(format!("writes are stalled: the thread `{name}` is dead: {cause}")));
         }
-        let pause = PAUSE_FOR_ONE.saturating_mul(debt as u32).min(PAUSE_MOST);
-        let until = self.options.clock.now() + pause;
-        while !self.is_closing() && self.options.clock.now() < until {
-            self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
-            self.sealed.wait_past(self.sealed.count(), until.saturating_sub(self.options.clock.now()));
+        let failed = self.collections().iter().find_map(|collection| {
+            collection.health.of(&FaultKind::Seal).or_else(|| collection.health.of(&FaultKind::Fold))
+        });
+        match failed {
+            Some(error) if self.has_waiting() => {
+                Err(Error::busy(format!("writes are stalled: what is new cannot be written out: {error}")))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -8,28 +8,36 @@
 
 use crate::api::*;
 use crate::background;
-use crate::catalog::{Catalog, CatalogJson, CollectionJson};
+use crate::catalog::{AliasChange, Catalog, CatalogJson, CollectionJson, Collections};
+use crate::catalog_cost::{self, alias_bytes, collection_bytes, config_bytes};
+use crate::change;
 use crate::changes::Changes;
-use crate::collection::{Collection, View};
+use crate::check::check_name;
+use crate::collection::{Collection, Located, View};
 use crate::field_index::{self, Failures};
+use crate::health::Health;
+use crate::manifest::{self, AliasesJson, HeadJson};
 use crate::op::{self, MetaOp, Op};
 use crate::overlay::{self, Run};
-use crate::queue::{Queue, Signal};
+use crate::queue::{CHANGES_MAX, Queue, Signal};
 use crate::remembered::Remembered;
 use crate::rest::{IdleMerge, Rest};
 use crate::segment::Segment;
-use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, QUERIES_FLOOR, Shared};
+use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, Plant, QUERIES_FLOOR, Shared};
 use crate::writer::{Request, Writer};
-use crate::{check, count, facet, ordered, payload_write, read, residency, rest, search};
+use crate::{check, count, facet, lock, ordered, payload_write, read, residency, rest, search};
 use parking_lot::{Mutex, RwLock};
-use ramekin_base::limits::{RESULTS_MAX, payload_max};
-use ramekin_base::{Clock, Error, PointId, Result};
+use ramekin_base::limits::payload_max;
+use ramekin_base::lock::Ranked;
+use ramekin_base::supervise::Threads;
+use ramekin_base::{Clock, Error, PointId, Result, Size, cancel};
 use ramekin_disk::Disk;
 use ramekin_fields::{Bitmaps, Filter, Order, Path as FieldPath};
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget, Reservation, YieldOrder};
 use ramekin_pages::Pages;
-use ramekin_storage::Storage;
+use ramekin_storage::{Manifest, Storage, read_app};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -63,10 +71,37 @@ pub struct Store {
     threads: Arc<Mutex<Vec<std::thread::JoinHandle<()>>>>,
 }
 
+/// Red collections that are named when the store is asked how it is.
+const FAULTS_MAX: usize = 16;
+/// Of the writer, the sealer and the merger.
+const STACK_BYTES: usize = 1 << 20;
+/// The names of all collections at one moment, in order.
+pub struct Names(Collections);
+
+impl Names {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.0.iter().map(|collection| &*collection.name)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Aliases that are copied at a time while all are told.
+const ALIASES_AT_A_TIME: usize = 256;
+/// One thread for each change that may be under way.
+const CHANGERS: [&str; CHANGES_MAX] = ["changer-0", "changer-1", "changer-2", "changer-3"];
 /// Real queries that are kept to be asked again, all collections together.
 const RESERVOIR_MAX: u64 = 2 << 20;
 /// Writes count as held up for so long after one had to wait.
 const HELD_MS: u64 = 1_000;
+/// Between two looks whether who waits for the writer is still there.
+const META_LOOK: Duration = Duration::from_millis(50);
 /// Between two looks whether new points were written out.
 const SHRINK_LOOK: Duration = Duration::from_millis(50);
 
@@ -77,6 +112,7 @@ impl Accounts {
             "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
         );
         let accounts = Self {
+            catalog: parent.child("catalog", catalog_cost::FORMULA),
             patches: growing.child("patches", "changed payloads of sealed points x 64"),
             growing: growing.with_limit(limits.growing_bytes),
             segments: parent.child(
@@ -113,15 +149,14 @@ impl Store {
     pub fn open(options: StoreOptions) -> Result<Self> {
         let limits = Limits::of(options.budget.limit());
         let accounts = Accounts::new(&options.account, limits)?;
+        let disk = options.disk.clone();
         let (storage, manifest) =
-            Storage::open(options.disk.clone(), &options.folder, options.pages.clone(), &accounts.segments)?;
+            Storage::open(disk, &options.folder, options.pages.clone(), &accounts.segments, &accounts.manifest)?;
         let temp = empty_temp(&*options.disk, &options.folder)?;
-        let json = match &manifest {
-            Some(manifest) => manifest.app()?,
-            None => CatalogJson::default(),
-        };
-        let durable = manifest.map_or(0..0, |manifest| manifest.log());
+        let head = manifest.as_ref().map(head_of).transpose()?.unwrap_or_default();
+        let durable = manifest.as_ref().map_or(0..0, |manifest| manifest.head.log());
         let log_from = durable.start;
+        let no_aliases = [accounts.catalog.try_reserve(0)?, accounts.catalog.try_reserve(0)?];
         let bitmaps = Bitmaps::new(&accounts.filters, &accounts.queries);
         let remembered = Remembered::new(options.budget.clone(), accounts.filters.clone());
         let shared = Arc::new(Shared {
@@ -129,20 +164,17 @@ impl Store {
             budget: options.budget.clone(),
             storage,
             accounts,
-            catalog: RwLock::new(Catalog {
-                next_number: json.next_number,
-                aliases: json.aliases.clone(),
-                meta_from: json.meta_from,
-                ..Catalog::default()
-            }),
+            catalog: RwLock::new(Catalog::new(head.next_number, head.meta_from, no_aliases)),
             queue: Queue::default(),
             log_reader: OnceLock::new(),
-            operation: AtomicU64::new(json.operation),
+            operation: AtomicU64::new(head.operation),
             applied: AtomicU64::new(log_from),
             log_from: AtomicU64::new(log_from),
             trim_to: AtomicU64::new(log_from),
-            manifest: Mutex::new(()),
+            manifest: Ranked::mutex(&lock::MANIFEST, ()),
+            aliasing: Mutex::new(()),
             manifest_dirty: AtomicBool::new(false),
+            opening: AtomicBool::new(true),
             temp,
             sealed: Signal::default(),
             work: Signal::default(),
@@ -153,14 +185,18 @@ impl Store {
             inline: AtomicBool::new(true),
             rest: Rest::default(),
             field_failures: Failures::default(),
+            health: Health::default(),
+            threads: Threads::default(),
+            plant: OnceLock::new(),
             waited_ms: AtomicU64::new(0),
             options,
         });
-        for collection in &json.collections {
-            let opened = open_collection(&shared, collection).map_err(|error| error.at(&collection.name))?;
-            shared.catalog.write().collections.insert(collection.name.clone(), Arc::new(opened));
+        let mut short = Short::default();
+        if let Some(mut manifest) = manifest {
+            open_catalog(&shared, &mut manifest, &mut short)?;
         }
-        let log = replay(&shared, durable, json.meta_from)?;
+        let log = replay(&shared, durable, head.meta_from, &mut short)?;
+        shared.opening.store(false, Ordering::Relaxed);
         // With nothing to do it rests at once, and what is to be resident is there before the first query.
         if !rest::turn(&shared) {
             residency::plan(&shared);
@@ -176,14 +212,32 @@ impl Store {
 
     fn start_threads(&self) -> Result<()> {
         self.shared.inline.store(false, Ordering::SeqCst);
+        self.shared.pages.defer_removals();
         let mut writer = self.writer.lock().take().ok_or_else(|| Error::bug("the writer was taken twice"))?;
         let mut threads = self.threads.lock();
-        threads.push(spawn("writer", move || while writer.turn(true) {})?);
+        let mut spawn = |name, work: Box<dyn FnOnce() + Send>| -> Result<()> {
+            let work = move || {
+                work();
+                Ok(())
+            };
+            threads.push(self.shared.threads.spawn(name, STACK_BYTES, work)?);
+            Ok(())
+        };
+        for name in CHANGERS {
+            let shared = self.shared.clone();
+            spawn(name, Box::new(move || change::run(&shared)))?;
+        }
         let shared = self.shared.clone();
-        threads.push(spawn("sealer", move || background::run(&shared, background::seal_turn))?);
+        let write = move || {
+            // However it ends: nobody waits for a writer that is gone.
+            let _end = Closing(shared);
+            while writer.turn(true) {}
+        };
+        spawn("writer", Box::new(write))?;
         let shared = self.shared.clone();
-        threads.push(spawn("merger", move || background::run(&shared, background::merge_turn))?);
-        Ok(())
+        spawn("sealer", Box::new(move || background::run(&shared, background::seal_turn)))?;
+        let shared = self.shared.clone();
+        spawn("merger", Box::new(move || background::run(&shared, background::merge_turn)))
     }
 
     /// One step of all that threads would do; for owners without threads. False: nothing was to be done.
@@ -202,6 +256,12 @@ impl Store {
         if let Some(writer) = self.writer.lock().as_mut() {
             writer.turn(false);
         }
+    }
+
+    /// Has something happen at places of the store's work, by their names: `write`, `apply`, `seal`, `fold`, `merge`, `index`.
+    #[doc(hidden)]
+    pub fn plant_for_tests(&self, plant: Plant) {
+        _ = self.shared.plant.set(plant);
     }
 
     /// Makes the newest points of a collection wait for a seal, however few they are.
@@ -238,6 +298,7 @@ impl Store {
         for thread in std::mem::take(&mut *self.threads.lock()) {
             _ = thread.join();
         }
+        self.shared.pages.remove_dropped();
     }
 
     /// The budget has moved: floors and residency follow.
@@ -278,11 +339,18 @@ impl Store {
         if self.shared.inline.load(Ordering::SeqCst) {
             self.turn_writer();
         }
-        answered.recv().map_err(|_| Error::closed("the server is shutting down"))?
+        loop {
+            match answered.recv_timeout(META_LOOK) {
+                Ok(outcome) => return outcome,
+                // The writer does it all the same when its turn comes.
+                Err(mpsc::RecvTimeoutError::Timeout) => cancel::check()?,
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::closed("the server is shutting down")),
+            }
+        }
     }
 
     pub fn create_collection(&self, name: &str, config: CollectionConfig) -> Result<()> {
-        check::name("collection", name)?;
+        check_name(name)?;
         check::config(&config)?;
         let name = name.to_owned();
         let create = move |shared: &Shared| {
@@ -326,50 +394,60 @@ impl Store {
         let name = name.to_owned();
         self.meta(move |shared| {
             let catalog = shared.catalog.read();
-            Ok(catalog.collections.get(&name).map(|collection| MetaOp::Drop { number: collection.number }))
+            Ok(catalog.by_name(&name).map(|collection| MetaOp::Drop { number: collection.number }))
         })
     }
 
     pub fn change_aliases(&self, actions: Vec<AliasAction>) -> Result<()> {
         for action in &actions {
             if let AliasAction::Create { alias: new, .. } | AliasAction::Rename { to: new, .. } = action {
-                check::name("alias", new)?;
+                check_name(new)?;
             }
         }
         self.meta(move |_| Ok(Some(MetaOp::Aliases { actions }))).map(|_| ())
     }
 
-    pub fn collections(&self) -> Vec<String> {
-        self.shared.catalog.read().collections.keys().cloned().collect()
+    /// All collections, in the order of their names.
+    pub fn collections(&self) -> Names {
+        Names(self.shared.collections())
     }
 
-    /// Each alias with its collection.
-    pub fn aliases(&self) -> Vec<(String, String)> {
-        self.shared.catalog.read().aliases.iter().map(|(alias, name)| (alias.clone(), name.clone())).collect()
+    /// Calls `each` with each alias and its collection, in order. What is changed meanwhile may be missed.
+    pub fn each_alias(&self, each: &mut dyn FnMut(&str, &str) -> Result<()>) -> Result<()> {
+        let mut after: Box<str> = "".into();
+        loop {
+            let some = self.shared.catalog.read().aliases_after(&after, ALIASES_AT_A_TIME);
+            some.iter().try_for_each(|(alias, collection)| each(alias, collection))?;
+            match some.into_iter().next_back() {
+                Some((last, _)) => after = last,
+                None => return Ok(()),
+            }
+        }
     }
 
     pub fn info(&self, name: &str) -> Result<Info> {
         let collection = self.shared.find(name)?;
         let view = collection.view.load_full();
-        let error = collection.error.lock().clone();
+        let error = collection.fault();
         let status = match (&error, background::is_busy(&self.shared, &collection)) {
             (Some(_), _) => Status::Red,
             (None, true) => Status::Yellow,
             (None, false) => Status::Green,
         };
-        let indexed =
-            |segment: &Arc<Segment>| segment.vectors().map(|(_, named)| named.index.len() as u64).sum::<u64>();
+        let vectors = vector_counts(&view);
         let progress = collection.progress.lock().clone();
-        let config = (**collection.config.load()).clone();
+        let config = collection.config.load_full();
         Ok(Info {
             recall_measured: collection.reservoir.measured(),
             warnings: collection.reservoir.warning(config.recall).into_iter().collect(),
             indexed_points: field_index::points(&view, &config),
+            new_points: field_index::new_points(&self.shared, &view, &config),
             config,
             status,
             optimizer: error.map_or(Ok(()), Err),
             points: view.live(),
-            indexed_vectors: view.segments.iter().map(indexed).sum(),
+            indexed_vectors: vectors.values().map(|count| count.sealed).sum(),
+            vectors,
             segments: (view.segments.len() + view.frozen.len() + 1) as u64,
             progress,
             bytes_on_disk: view.segments.iter().map(|segment| segment.bytes_on_disk()).sum(),
@@ -377,17 +455,35 @@ impl Store {
         })
     }
 
-    pub fn config(&self, name: &str) -> Result<CollectionConfig> {
-        Ok((**self.shared.find(name)?.config.load()).clone())
+    /// Why the store is not well, a line each: dead threads, writes that are refused, collections that are red. Empty: it is.
+    pub fn faults(&self) -> Vec<String> {
+        let shared = &self.shared;
+        let dead =
+            shared.threads.dead().into_iter().map(|(name, cause)| format!("the thread `{name}` is dead: {cause}"));
+        let mut faults: Vec<String> = dead.chain(shared.health.worst()).collect();
+        let collections = shared.collections();
+        let red = collections.iter().filter_map(|held| Some(format!("collection `{}`: {}", held.name, held.fault()?)));
+        faults.extend(red.take(FAULTS_MAX));
+        faults
     }
 
-    /// Hands a write to the writer; never blocks. `done` is called once, from the writer's thread, if
+    pub fn config(&self, name: &str) -> Result<Arc<HeldConfig>> {
+        Ok(self.shared.find(name)?.config.load_full())
+    }
+
+    /// Hands a write to the writer; never blocks. `done` is called once, from a thread of the store, if
     /// and only if this returns `Ok`. `memory` is what the write's data holds; it is dropped with it.
     pub fn write(&self, name: &str, mut write: Write, wait: Wait, memory: Vec<Reservation>, done: Done) -> Result<()> {
         let collection = self.shared.find(name)?;
         let payload_max = payload_max(self.shared.budget.limit());
         check::write(&mut write, &collection.config.load(), payload_max)?;
-        self.shared.queue.put(Request::Write { collection, write, wait, memory, done })
+        let asker = cancel::current();
+        self.shared.queue.put(Request::Write { collection, write, wait, memory, asker, done })
+    }
+
+    /// `Busy` where no write can be taken at the moment: whoever asks first need not decode what is refused.
+    pub fn may_write(&self) -> Result<()> {
+        self.shared.queue.has_place()
     }
 
     /// Did a write have to wait within the last second, for a seal or because merges are behind?
@@ -407,13 +503,13 @@ impl Store {
 
     pub fn query(&self, name: &str, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
         let collection = self.find_with(name, &query.parts)?;
-        search::query(&self.shared, &collection, query)
+        self.shared.read(&collection, || search::query(&self.shared, &collection, query))
     }
 
     /// Points by id, in the order asked; what is not there is left out.
     pub fn get(&self, name: &str, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
         let collection = self.find_with(name, parts)?;
-        read::get(&self.shared, &collection, ids, parts)
+        self.shared.read(&collection, || read::get(&self.shared, &collection, ids, parts))
     }
 
     /// A page of the points that pass a filter, in id order.
@@ -425,9 +521,8 @@ impl Store {
         filter: &Filter,
         parts: &Parts,
     ) -> Result<Held<Page>> {
-        check_limit(limit)?;
         let collection = self.find_with(name, parts)?;
-        read::scroll(&self.shared, &collection, from, limit, filter, parts)
+        self.shared.read(&collection, || read::scroll(&self.shared, &collection, from, limit, filter, parts))
     }
 
     /// The first points that pass a filter in the order of an indexed field, each with the value it stands at.
@@ -439,21 +534,27 @@ impl Store {
         filter: &Filter,
         parts: &Parts,
     ) -> Result<Held<Vec<Record>>> {
-        check_limit(limit)?;
-        ordered::scroll(&self.shared, &*self.find_with(name, parts)?, order, 0..limit, filter, parts)
+        let collection = self.find_with(name, parts)?;
+        self.shared.read(&collection, || ordered::scroll(&self.shared, &collection, order, 0..limit, filter, parts))
     }
 
     /// The values of an indexed field that most of the points have that pass a filter, each with how many do.
-    pub fn facet(&self, name: &str, path: &FieldPath, limit: usize, filter: &Filter) -> Result<Vec<(FacetValue, u64)>> {
-        check_limit(limit)?;
-        facet::facet(&self.shared, &*self.shared.find(name)?, path, limit, filter)
+    pub fn facet(
+        &self,
+        name: &str,
+        path: &FieldPath,
+        limit: usize,
+        filter: &Filter,
+    ) -> Result<Held<Vec<(FacetValue, u64)>>> {
+        let collection = self.shared.find(name)?;
+        self.shared.read(&collection, || facet::facet(&self.shared, &collection, path, limit, filter))
     }
 
     /// How many points pass a filter; where an estimate is enough, about.
     pub fn count(&self, name: &str, filter: &Filter, exact: bool) -> Result<u64> {
         let collection = self.shared.find(name)?;
         if !filter.is_empty() {
-            return count::count(&self.shared, &collection, filter, exact);
+            return self.shared.read(&collection, || count::count(&self.shared, &collection, filter, exact));
         }
         // Of one moment: no point is on its way from one part to another.
         let _change = collection.change.lock();
@@ -461,11 +562,19 @@ impl Store {
     }
 }
 
-fn check_limit(limit: usize) -> Result<()> {
-    match limit <= RESULTS_MAX {
-        true => Ok(()),
-        false => Err(Error::invalid(format!("limit is {limit}; at most {RESULTS_MAX} are allowed"))),
+/// Of each name, the vectors in segments and in memory.
+fn vector_counts(view: &View) -> BTreeMap<String, VectorCount> {
+    let mut counts = BTreeMap::<String, VectorCount>::new();
+    for (meta, named) in view.segments.iter().flat_map(|segment| segment.vectors()) {
+        counts.entry(meta.name.clone()).or_default().sealed += named.index.len() as u64;
     }
+    for part in view.growing() {
+        let part = part.read();
+        for (name, _) in part.columns() {
+            counts.entry(name.to_owned()).or_default().new += part.live_vectors(name);
+        }
+    }
+    counts
 }
 
 /// The folder of builds' temporary files. What a crash left there is worth nothing.
@@ -481,13 +590,117 @@ fn empty_temp(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
     Ok(temp)
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<std::thread::JoinHandle<()>> {
-    let thread = std::thread::Builder::new().name(name.to_owned()).stack_size(1 << 20);
-    thread.spawn(work).map_err(|error| Error::io(format!("no thread for the {name}: {error}")))
+/// Ends the queue with the writer.
+struct Closing(Arc<Shared>);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.queue.end();
+    }
+}
+
+/// What the catalog takes, counted while a store opens. Where it finds no memory it is let go of, and counted to its end:
+/// then the least budget can be told.
+#[derive(Default)]
+struct Short {
+    needed: u64,
+    configs: HashSet<u64>,
+    first: Option<Error>,
+}
+
+impl Short {
+    fn count(&mut self, name: &str, config: &CollectionConfig) {
+        self.needed += collection_bytes(name);
+        if self.configs.insert(catalog_cost::hash(config)) {
+            self.needed += config_bytes(config);
+        }
+    }
+
+    /// What was made, or `None` if the memory is short.
+    fn pass<T>(&mut self, shared: &Shared, made: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
+        if self.is_short() {
+            return Ok(None);
+        }
+        match made() {
+            Err(error) if error.kind().is_memory() => {
+                self.first = Some(error);
+                shared.catalog.write().clear();
+                Ok(None)
+            }
+            made => made.map(Some),
+        }
+    }
+
+    fn is_short(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Nothing was short, or an error that names a budget that is enough. Of a larger one others have a share.
+    fn check(&self, shared: &Shared) -> Result<()> {
+        let Some(first) = &self.first else { return Ok(()) };
+        let (budget, free) = (shared.budget.limit(), shared.budget.free());
+        let missing = (self.needed + LEAVES_TO_OPEN).saturating_sub(free);
+        let least = (budget + missing * 3 / 2 + (1 << 20)).next_multiple_of(1 << 20);
+        Err(Error::no_memory(format!(
+            "collections and aliases take {}, and {} are free for them, so it takes a budget of at least {} ({first})",
+            Size(self.needed),
+            Size(free),
+            Size(least)
+        )))
+    }
+}
+
+/// What is to be free beside the catalog when a store has opened.
+const LEAVES_TO_OPEN: u64 = 2 << 20;
+
+fn head_of(manifest: &Manifest) -> Result<HeadJson> {
+    read_app(manifest.whole().unwrap_or(&manifest.head.app))
+}
+
+/// Opens the collections and aliases that a manifest has.
+fn open_catalog(shared: &Shared, manifest: &mut Manifest, short: &mut Short) -> Result<()> {
+    let mut open = |json: CollectionJson| {
+        short.count(&json.name, &json.config);
+        let opened = || open_collection(shared, &json).map_err(|error| error.at(&json.name));
+        if let Some(opened) = short.pass(shared, opened)? {
+            shared.catalog.write().insert(Arc::new(opened));
+        }
+        Ok(())
+    };
+    if let Some(whole) = manifest.whole() {
+        let CatalogJson { collections, aliases } = read_app(whole)?;
+        collections.into_iter().try_for_each(&mut open)?;
+        let number = |name: &str| shared.catalog.read().by_name(name).map(|collection| collection.number);
+        let aliases = aliases.into_iter().map(|(alias, name)| (alias.into(), number(&name))).collect();
+        return restore_aliases(shared, aliases, short);
+    }
+    manifest.each_part(&mut |_, app| open(read_app(app)?))?;
+    manifest.each_note(&mut |app| {
+        let AliasesJson { aliases } = read_app(app)?;
+        restore_aliases(shared, aliases, short)
+    })?;
+    if !short.is_short() {
+        shared.catalog.write().drop_dangling();
+    }
+    Ok(())
+}
+
+fn restore_aliases(shared: &Shared, aliases: Vec<AliasChange>, short: &mut Short) -> Result<()> {
+    let bytes = aliases.iter().filter(|(_, number)| number.is_some()).map(|(alias, _)| alias_bytes(alias)).sum();
+    short.needed += bytes;
+    if let Some(memory) = short.pass(shared, || shared.book_names(bytes, shared.room_beside_names()))? {
+        let mut catalog = shared.catalog.write();
+        catalog.join_aliases(memory);
+        aliases.into_iter().for_each(|(alias, number)| catalog.restore_alias(alias, number));
+    }
+    Ok(())
 }
 
 fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection> {
-    let collection = Collection::new(json.number, json.config.clone(), &shared.accounts.growing, json.replay_from)?;
+    let config = shared.hold_config(json.config.clone(), shared.room_beside_names())?;
+    let memory = shared.book_names(collection_bytes(&json.name), shared.room_beside_names())?;
+    let growing = &shared.accounts.growing;
+    let collection = Collection::new(json.number, &json.name, config, memory, growing, json.replay_from)?;
     let mut segments = Vec::with_capacity(json.segments.len());
     for kept in &json.segments {
         let file = shared.storage.open_file(&kept.file)?;
@@ -504,15 +717,22 @@ fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection>
         *segment.fields.write() = field_index::open_all(shared, &kept.fields, segment.meta.points)?;
         segments.push(Arc::new(segment));
     }
-    collection.swap(|view| View { active: view.active.clone(), frozen: Vec::new(), segments });
+    _ = collection.swap(|view| View { active: view.active.clone(), frozen: Vec::new(), segments });
+    collection.unwritten.store(false, Ordering::SeqCst);
+    collection.written.store(manifest::fingerprint(&collection), Ordering::SeqCst);
     Ok(collection)
 }
 
 /// Opens the log and applies what the manifest does not hold. Where the growing part fills up, it is
 /// sealed at once, so that replay fits a smaller budget than the one that wrote the log.
-fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position) -> Result<Log> {
+fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position, short: &mut Short) -> Result<Log> {
     let log_from = durable.start;
     let mut log = shared.storage.open_log(&shared.accounts.log, durable, &mut |_, _| Ok(()))?;
+    if let Some(cut) = log.cut() {
+        tracing::warn!(
+            "the log ended in a write that was under way and is dropped, nobody was told that it was done: {cut}"
+        );
+    }
     _ = shared.log_reader.set(log.reader());
     log.replay(log_from, &mut |position, record| {
         let (sequence, op) = op::decode(record).map_err(|error| error.at(format!("log position {position}")))?;
@@ -521,15 +741,18 @@ fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position) -
         shared.applied.store(position, Ordering::SeqCst);
         match op {
             Op::Meta(_) if position < meta_from => Ok(()),
-            Op::Meta(op) => replay_meta(shared, &op, position),
+            Op::Meta(op) => replay_meta(shared, op, position, short),
+            // Nothing may be made of points while collections are missing.
+            _ if short.is_short() => Ok(()),
             Op::Upsert { collection, batch, payloads_at } => {
                 let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
                 replay_room(shared, &collection, &batch)?;
-                shared.apply_parts(&collection, &batch, &[(position, 0..batch.ids.len(), &payloads_at)], sequence)
+                let parts = [(position, 0..batch.ids.len(), &payloads_at[..])];
+                shared.apply_parts(&collection, &batch, &parts, sequence, Located::default())
             }
             Op::Delete { collection, ids } => {
                 let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
-                collection.apply_delete(&shared.pages, &ids, position)
+                collection.apply_delete(&shared.pages, &ids, position, Located::default())
             }
             Op::Payloads { collection, ids, texts } => {
                 let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
@@ -537,6 +760,7 @@ fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position) -
             }
         }
     })?;
+    short.check(shared)?;
     shared.applied.store(log.end(), Ordering::SeqCst);
     // A file goes as a whole, so files are small against what the log may pin.
     log.set_file_bytes(shared.limits().growing_bytes / 2);
@@ -544,12 +768,19 @@ fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position) -
     Ok(log)
 }
 
-fn replay_meta(shared: &Shared, op: &MetaOp, position: Position) -> Result<()> {
-    let known = |number: &u64| shared.catalog.read().by_number(*number).is_some();
-    match op {
-        MetaOp::Create { number, .. } if known(number) => Ok(()),
-        op => shared.apply_meta(op, position, position + 1),
+fn replay_meta(shared: &Shared, op: MetaOp, position: Position, short: &mut Short) -> Result<()> {
+    let known = |number: u64| shared.catalog.read().by_number(number).is_some();
+    if matches!(op, MetaOp::Create { number, .. } if known(number)) {
+        return Ok(());
     }
+    match &op {
+        MetaOp::Create { name, config, .. } => short.count(name, config),
+        op => short.needed += catalog_cost::op_bytes(op),
+    }
+    if let Some(change) = short.pass(shared, || shared.prepare(op))? {
+        shared.apply_meta(change, position, position + 1);
+    }
+    Ok(())
 }
 
 /// The collection of a record, if the record is not yet in its files.

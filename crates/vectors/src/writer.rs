@@ -5,35 +5,43 @@
 //! ```
 //!
 //! Group commit is the queue: while one fsync runs, others wait in it and share the next. A change
-//! that depends on what is stored (a vector of a point, a payload key) first lets everything before
-//! it be applied, then becomes a whole upsert or whole new payloads. Order is total, so replay is the
-//! same loop.
+//! that depends on what is stored (a vector of a point, a payload key) is made by a changer out of what
+//! was applied before it, and comes back in pieces (see `change.rs`). Order is total, so replay is the same loop.
+//!
+//! The writer serves all collections, so it waits for none of them: a write that finds no memory, or whose collection
+//! is to write slower for a while, stays in the queue, and those of others go by.
 
-use crate::api::{Batch, Mode, Parts, Selection, Wait, Write, Written};
-use crate::collection::Collection;
-use crate::conditional;
+use crate::api::{Batch, Selection, Wait, Write, Written};
+use crate::catalog_cost::json_bytes;
+use crate::change::{Change, Changer, Piece, What};
+use crate::collection::{Collection, Located};
 use crate::growing::{CLEAN, Growing, PayloadAt};
-use crate::op::{self, MetaOp};
-use crate::read;
+use crate::health::FaultKind;
+use crate::op::{self, CollectionNumber, MetaOp};
 use crate::rest;
-use crate::rewrite::VectorChange;
 use crate::shared::Shared;
 use crate::store::Done;
-use ramekin_base::{Error, PointId, Result};
-use ramekin_fields::Filter;
+use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
 use ramekin_log::{Log, Position};
 use ramekin_memory::Reservation;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
 
 /// Bytes of one upsert record: a payload that is read back from the log costs a read of its record.
 pub(crate) const RECORD_BYTES: usize = 32 << 10;
+/// Ids of one delete record.
+const DELETE_IDS: usize = RECORD_BYTES / 17;
 /// Bytes of the log that wait for one fsync at most.
 const GROUP_BYTES: u64 = 2 << 20;
-/// Points that a filter selects at a time.
-const PAGE_POINTS: usize = 1024;
-/// Points that a change reads and rewrites at a time.
-pub(crate) const REWRITE_POINTS: usize = 64;
+/// A write that fills a growing part makes those after it wait so long for each segment that merges are behind, ...
+const PAUSE_FOR_ONE: Duration = Duration::from_millis(50);
+/// ... and no longer than this.
+const PAUSE_MOST: Duration = Duration::from_secs(1);
+/// A write that waits for memory is tried again after so long, whether something was written out or not.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 /// Makes an operation on names from what the store is when its turn comes; `None`: nothing to do.
 pub(crate) type MakeMeta = Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>;
@@ -45,6 +53,8 @@ pub(crate) enum Request {
         write: Write,
         wait: Wait,
         memory: Vec<Reservation>,
+        /// Cancelled when nobody waits for the write any more.
+        asker: Option<cancel::Token>,
         done: Done,
     },
     Meta {
@@ -53,17 +63,89 @@ pub(crate) enum Request {
     },
     /// The background asks for the active part to be frozen.
     Freeze(Arc<Collection>),
+    /// A piece of a change that is under way.
+    Piece {
+        collection: Arc<Collection>,
+        piece: Piece,
+        answer: SyncSender<Reply>,
+    },
+}
+
+impl Request {
+    /// The collection whose other writes it must not overtake.
+    pub(crate) fn collection_number(&self) -> Option<CollectionNumber> {
+        match self {
+            Self::Write { collection, .. } => Some(collection.number),
+            Self::Meta { .. } | Self::Freeze(_) | Self::Piece { .. } => None,
+        }
+    }
+
+    /// The collection that it changes; `None`: the names of all.
+    fn collection(&self) -> Option<&Arc<Collection>> {
+        match self {
+            Self::Write { collection, .. } | Self::Freeze(collection) | Self::Piece { collection, .. } => {
+                Some(collection)
+            }
+            Self::Meta { .. } => None,
+        }
+    }
+
+    /// Whether it depends on what is stored.
+    pub(crate) fn is_change(&self) -> bool {
+        let is_plain = |write: &Write| matches!(write, Write::Upsert(_) | Write::Delete(Selection::Ids(_)));
+        matches!(self, Self::Write { write, .. } if !is_plain(write))
+    }
+}
+
+/// What became of a piece.
+pub(crate) enum Reply {
+    /// It is applied, or it failed.
+    Done(Result<()>),
+    /// What is new must be written out first; nothing of the piece is logged.
+    Later(Piece),
 }
 
 /// A logged operation that waits for the fsync.
-pub(crate) enum Pending {
-    Upsert { collection: Arc<Collection>, batch: Batch, parts: Vec<Part>, sequence: u64, answer: Option<Answer> },
-    Delete { collection: Arc<Collection>, ids: Vec<PointId>, position: Position, sequence: u64, answer: Option<Answer> },
-    Payloads { collection: Arc<Collection>, ids: Vec<PointId>, payloads: Vec<PayloadAt>, memory: Reservation },
+pub(crate) struct Pending {
+    collection: Arc<Collection>,
+    what: Logged,
+    /// Where its points stood in segments before it was logged.
+    located: Located,
+    answer: Option<Tell>,
+}
+
+enum Logged {
+    Upsert { batch: Batch, parts: Vec<Part>, sequence: u64 },
+    Delete { ids: Vec<PointId>, position: Position },
+    Payloads { ids: Vec<PointId>, payloads: Vec<PayloadAt>, memory: Reservation },
+}
+
+/// Who is told what became of it.
+enum Tell {
+    Client { answer: Answer, sequence: u64 },
+    Changer(SyncSender<Reply>),
+}
+
+impl Tell {
+    fn tell(self, applied: Result<()>) {
+        match self {
+            Self::Client { answer, sequence } => answer.give(sequence, applied),
+            Self::Changer(answer) => _ = answer.send(Reply::Done(applied)),
+        }
+    }
+}
+
+/// Why a collection takes no write for now.
+#[derive(Clone, Copy)]
+enum Hold {
+    /// There is no memory before the next seal or fold after this many; it is looked at again at this time of the clock.
+    Sealed(u64, Duration),
+    /// Merges are behind: until this time of the clock.
+    Until(Duration),
 }
 
 /// A record of an upsert: its points and where their payloads stand in it.
-pub(crate) struct Part {
+struct Part {
     position: Position,
     points: std::ops::Range<usize>,
     payloads_at: Vec<u32>,
@@ -73,66 +155,122 @@ pub(crate) struct Answer {
     done: Done,
     wait: Wait,
     memory: Vec<Reservation>,
+    pub(crate) asker: Option<cancel::Token>,
 }
 
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) log: Log,
-    pub(crate) pending: Vec<Pending>,
-    pub(crate) record: Vec<u8>,
+    pending: Vec<Pending>,
+    record: Vec<u8>,
+    holds: HashMap<CollectionNumber, Hold>,
+    /// All that was logged before is applied, or waits in `pending`.
+    covered: (Position, u64),
 }
 
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, log: Log) -> Self {
-        Self { shared, log, pending: Vec::new(), record: Vec::new() }
+        Self { shared, log, pending: Vec::new(), record: Vec::new(), holds: HashMap::new(), covered: (0, 0) }
     }
 
     /// Takes what waits in the queue and sees it through. False: the store is closing and the queue is empty.
     pub(crate) fn turn(&mut self, block: bool) -> bool {
-        let Some(first) = self.shared.queue.take(block) else {
+        let Some(first) = self.take(block) else {
             return !self.shared.is_closing();
         };
         let mut next = Some(first);
         while let Some(request) = next {
-            self.handle(request);
+            self.supervised(request);
             let full = self.log.uncommitted_bytes() > GROUP_BYTES;
-            next = if full { None } else { self.shared.queue.take(false) };
+            next = if full { None } else { self.take(false) };
         }
-        self.flush();
-        self.keep_bounds();
+        let flushed = supervise::caught("a commit of the log", || {
+            self.flush();
+            Ok(())
+        });
+        if let Err(error) = flushed {
+            // What the log holds of these is not known; whoever waits for them hears that.
+            self.pending.clear();
+            self.diverge(None, &error);
+        }
+        // What failed of this is tried again at the next turn, and has been said.
+        _ = supervise::caught("the writer's keeping of bounds", || {
+            self.keep_bounds();
+            Ok(())
+        });
         true
+    }
+
+    /// Does a request. If it panics its client alone gets an error; what is in the log of it by then is in nobody's memory,
+    /// so its collection is closed to changes, and others go on.
+    fn supervised(&mut self, request: Request) {
+        let collection = request.collection().cloned();
+        self.covered = self.logged();
+        let done = supervise::caught("a write", || {
+            self.handle(request);
+            Ok(())
+        });
+        if let Err(error) = done
+            && self.logged() != self.covered
+        {
+            self.diverge(collection.as_deref(), &error);
+        }
+    }
+
+    /// Where the log ends with what the next commit makes durable.
+    fn logged(&self) -> (Position, u64) {
+        (self.log.end(), self.log.uncommitted_bytes())
+    }
+
+    /// The log holds what memory lacks: of a collection, or of the names of all.
+    fn diverge(&self, collection: Option<&Collection>, error: &Error) {
+        let now_ms = self.shared.now_ms();
+        match collection {
+            Some(collection) => {
+                let name = self.shared.catalog.read().name_of(collection.number).unwrap_or_default();
+                collection.health.raise(FaultKind::Diverged, Some(&name), error, now_ms);
+            }
+            None => self.shared.health.raise(FaultKind::Diverged, Some(""), error, now_ms),
+        }
     }
 
     pub(crate) fn has_work(&self) -> bool {
         !self.shared.queue.is_empty()
     }
 
+    /// The next request that need not wait for its collection.
+    fn take(&mut self, block: bool) -> Option<Request> {
+        let shared = self.shared.clone();
+        let is_over = |hold: &Hold| match hold {
+            Hold::Sealed(seen, until) => shared.sealed.count() > *seen || shared.options.clock.now() >= *until,
+            Hold::Until(until) => shared.options.clock.now() >= *until,
+        };
+        self.holds.retain(|_, hold| !is_over(hold));
+        let is_held = |request: &Request| match request {
+            Request::Write { collection, .. } => {
+                let hold = self.holds.get(&collection.number);
+                collection.is_read_still() || hold.is_some_and(|hold| !is_over(hold) && !shared.is_closing())
+            }
+            _ => false,
+        };
+        shared.queue.take(block, is_held)
+    }
+
     fn handle(&mut self, request: Request) {
         match request {
-            Request::Write { collection, write, wait, memory, done } => {
-                let answer = Answer { done, wait, memory };
+            Request::Write { collection, write, wait, memory, asker, done } => {
+                let answer = Answer { done, wait, memory, asker };
                 if collection.is_dropped() {
                     return (answer.done)(Err(Error::not_found("the collection was deleted")));
                 }
-                if let Err(error) = rest::wake(&self.shared) {
+                // A log that has what memory lacks takes no more.
+                let current = self.check_current().and_then(|()| collection.check_current());
+                if let Err(error) = current.and_then(|()| rest::wake(&self.shared)) {
                     return (answer.done)(Err(error));
                 }
+                self.shared.reach("write");
                 collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
-                let sequence = self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1;
-                match write {
-                    Write::Upsert(batch) => self.upsert(&collection, batch, sequence, Some(answer)),
-                    Write::Delete(Selection::Ids(ids)) => match self.log_deletes(&collection, &ids, sequence) {
-                        Ok(position) => {
-                            let answer = Some(answer);
-                            self.pending.push(Pending::Delete { collection, ids, position, sequence, answer });
-                        }
-                        Err(error) => (answer.done)(Err(error)),
-                    },
-                    write => {
-                        let changed = self.change(&collection, write, sequence);
-                        answer.give_unless(sequence, changed);
-                    }
-                }
+                self.write(collection, write, answer);
             }
             Request::Meta { op, done } => {
                 self.flush();
@@ -145,260 +283,352 @@ impl Writer {
                 }
                 self.shared.wake_background();
             }
+            Request::Piece { collection, piece, answer } => match self.log_piece(&collection, piece) {
+                Ok(None) => self.answer_last(Tell::Changer(answer)),
+                Ok(Some(piece)) => _ = answer.send(Reply::Later(piece)),
+                Err(error) => _ = answer.send(Reply::Done(Err(error))),
+            },
         }
     }
 
-    /// Logs an upsert in records of a bounded size. Memory for the points is promised first, so that
-    /// nothing that was made durable can fail to fit.
-    fn upsert(&mut self, collection: &Arc<Collection>, batch: Batch, sequence: u64, answer: Option<Answer>) {
-        match self.log_upsert(collection, &batch, sequence) {
-            Ok(parts) => {
-                self.pending.push(Pending::Upsert { collection: collection.clone(), batch, parts, sequence, answer })
+    /// Logs a write, or hands it on to a changer.
+    fn write(&mut self, collection: Arc<Collection>, write: Write, answer: Answer) {
+        let logged = match write {
+            Write::Upsert(batch) => match self.room(&collection, Growing::bytes_for(&batch)) {
+                Ok(false) => return self.put_back(collection, Write::Upsert(batch), answer),
+                room => room.and_then(|_| self.log_upsert(&collection, batch, None)),
+            },
+            Write::Delete(Selection::Ids(ids)) => self.log_deletes(&collection, ids, None),
+            write => {
+                self.flush();
+                let sequence = self.number();
+                return match self.log.check_open().and_then(|()| collection.check_current()) {
+                    // What the log may hold and memory has not: then not even "there is no such point" would be true.
+                    Err(error) => answer.give(sequence, Err(error)),
+                    Ok(()) => self.change(Change { collection, write, sequence, answer }),
+                };
+            }
+        };
+        match logged {
+            Ok(sequence) => self.answer_last(Tell::Client { answer, sequence }),
+            Err(error) => (answer.done)(Err(error)),
+        }
+    }
+
+    fn put_back(&self, collection: Arc<Collection>, write: Write, answer: Answer) {
+        let Answer { done, wait, memory, asker } = answer;
+        self.shared.queue.put_back(Request::Write { collection, write, wait, memory, asker, done });
+    }
+
+    /// A changer does it; where there is none (the simulator), it is done here.
+    fn change(&mut self, change: Change) {
+        let shared = self.shared.clone();
+        if !shared.inline.load(Ordering::SeqCst) {
+            return shared.queue.hand_on(change);
+        }
+        let Change { collection, write, sequence, answer } = change;
+        let mut log = |piece| {
+            let mut left = Some(piece);
+            while let Some(piece) = left {
+                left = self.log_piece(&collection, piece)?;
+            }
+            self.flush_checked()?;
+            self.keep_bounds();
+            self.log.check_open()
+        };
+        let asker = answer.asker.clone();
+        let changed = Changer { shared: &shared, collection: &collection, asker, log: &mut log }.change(write);
+        if let Err(error) = &changed {
+            self.shared.noted(&collection, FaultKind::Read, error);
+        }
+        answer.give_unless(sequence, changed);
+    }
+
+    /// The number of an operation that begins.
+    fn number(&self) -> u64 {
+        self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    /// Who is told of what was logged last.
+    fn answer_last(&mut self, tell: Tell) {
+        match self.pending.last_mut() {
+            Some(pending) if pending.answer.is_none() => pending.answer = Some(tell),
+            _ => tell.tell(Ok(())),
+        }
+    }
+
+    /// Logs a piece of a change. What comes back must wait until something new was written out.
+    fn log_piece(&mut self, collection: &Arc<Collection>, piece: Piece) -> Result<Option<Piece>> {
+        if collection.is_dropped() {
+            return Err(Error::not_found("the collection was deleted"));
+        }
+        self.check_current()?;
+        collection.check_current()?;
+        rest::wake(&self.shared)?;
+        self.log.check_open()?;
+        if self.is_slowed(collection) {
+            return Ok(Some(piece));
+        }
+        collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
+        let mut patches = None;
+        let has_room = match &piece.what {
+            What::Delete(_) => true,
+            What::Upserts(batches) => self.room(collection, batches.iter().map(Growing::bytes_for).sum())?,
+            What::Payloads(points) => {
+                patches = self.patches(collection, points.len())?;
+                patches.is_some()
+            }
+        };
+        if !has_room {
+            return Ok(Some(piece));
+        }
+        let mut located = piece.located.into_iter();
+        match piece.what {
+            What::Delete(ids) => _ = self.log_deletes(collection, ids, located.next())?,
+            What::Upserts(batches) => self.log_upserts(collection, batches, located)?,
+            What::Payloads(points) => {
+                let (located, patches) = (located.next().unwrap_or_default(), patches.ok_or_else(no_patches)?);
+                self.log_payloads(collection, &points, located, patches)?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a change is to go on later: merges of its collection are behind, or the log is.
+    fn is_slowed(&self, collection: &Collection) -> bool {
+        let now = self.shared.options.clock.now();
+        let is_behind = matches!(self.holds.get(&collection.number), Some(Hold::Until(until)) if *until > now);
+        let pinned = self.log.end().saturating_sub(self.shared.log_from());
+        let is_long = pinned > self.shared.limits().log_bytes * 3 / 2 && self.shared.has_waiting();
+        !self.shared.inline.load(Ordering::SeqCst) && !self.shared.is_closing() && (is_behind || is_long)
+    }
+
+    /// Logs batches for all of which memory was promised.
+    fn log_upserts(
+        &mut self,
+        collection: &Arc<Collection>,
+        batches: Vec<Batch>,
+        mut located: impl Iterator<Item = Located>,
+    ) -> Result<()> {
+        let mut failed = Ok(());
+        for batch in batches {
+            match failed {
+                Ok(()) => failed = self.log_upsert(collection, batch, located.next()).map(|_| ()),
+                Err(_) => collection.view.load().active.forget(Growing::bytes_for(&batch)),
+            }
+        }
+        failed
+    }
+
+    /// Logs an upsert, for which memory was promised, in records of a bounded size. All that can fail comes before the log.
+    fn log_upsert(&mut self, collection: &Arc<Collection>, batch: Batch, located: Option<Located>) -> Result<u64> {
+        let sequence = self.number();
+        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &batch.ids), Ok);
+        let logged = located.and_then(|located| Ok((located, self.append_upsert(collection, &batch, sequence)?)));
+        match logged {
+            Ok((located, parts)) => {
+                let (collection, what) = (collection.clone(), Logged::Upsert { batch, parts, sequence });
+                self.pending.push(Pending { collection, what, located, answer: None });
+                Ok(sequence)
             }
             Err(error) => {
-                if let Some(answer) = answer {
-                    (answer.done)(Err(error));
-                }
+                collection.view.load().active.forget(Growing::bytes_for(&batch));
+                Err(error)
             }
         }
     }
 
-    fn log_upsert(&mut self, collection: &Arc<Collection>, batch: &Batch, sequence: u64) -> Result<Vec<Part>> {
-        let bytes = Growing::bytes_for(batch);
-        self.make_room(collection, bytes)?;
-        let logged = self.append_upsert(collection, batch, sequence);
-        if logged.is_err() {
-            collection.view.load().active.forget(bytes);
-        }
-        logged
-    }
-
+    /// Appends the records of an upsert: a start finds all of them or none.
     fn append_upsert(&mut self, collection: &Arc<Collection>, batch: &Batch, sequence: u64) -> Result<Vec<Part>> {
-        let mut parts = Vec::new();
-        let point_bytes = |point: usize| {
-            let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
-            17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4)
-        };
-        let mut first = 0;
+        let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
+        let point_bytes =
+            |point: usize| 17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4);
+        let (mut ranges, mut bytes, mut first) = (Vec::new(), 0, 0);
         while first < batch.ids.len() {
-            let (mut last, mut bytes) = (first, 0);
-            while last < batch.ids.len() && (last == first || bytes + point_bytes(last) <= RECORD_BYTES) {
-                bytes += point_bytes(last);
+            let (mut last, mut sum) = (first, 0);
+            while last < batch.ids.len() && (last == first || sum + point_bytes(last) <= RECORD_BYTES) {
+                sum += point_bytes(last);
                 last += 1;
             }
-            self.record.clear();
-            let payloads_at = op::encode_upsert(&mut self.record, sequence, collection.number, batch, first..last);
-            let position = self.log.append(&self.record)?;
-            parts.push(Part { position, points: first..last, payloads_at });
+            bytes += sum;
+            ranges.push(first..last);
             first = last;
+        }
+        let heads = op::UPSERT_HEAD_BYTES + batch.columns.iter().map(|column| column.name.len() + 12).sum::<usize>();
+        self.log.make_room(ranges.len(), bytes + ranges.len() * heads)?;
+        let count = ranges.len();
+        let mut parts = Vec::with_capacity(count);
+        for (at, points) in ranges.into_iter().enumerate() {
+            self.record.clear();
+            let payloads_at = op::encode_upsert(&mut self.record, sequence, collection.number, batch, points.clone());
+            let position = self.log.append_part(sequence, &self.record, at + 1 == count)?;
+            parts.push(Part { position, points, payloads_at });
         }
         Ok(parts)
     }
 
-    /// Logs deletes; those of many ids in several records, each well below the log's limit. Returns where the first is.
-    fn log_deletes(&mut self, collection: &Collection, ids: &[PointId], sequence: u64) -> Result<Position> {
-        let mut first_position = CLEAN;
-        for ids in ids.chunks(RECORD_BYTES / 17) {
+    /// Logs deletes; those of many ids in several records, each well below the log's limit.
+    fn log_deletes(
+        &mut self,
+        collection: &Arc<Collection>,
+        ids: Vec<PointId>,
+        located: Option<Located>,
+    ) -> Result<u64> {
+        let sequence = self.number();
+        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &ids), Ok)?;
+        let mut position = CLEAN;
+        let count = ids.len().div_ceil(DELETE_IDS);
+        self.log.make_room(count, ids.len() * 17 + count * op::HEAD_BYTES)?;
+        for (at, ids) in ids.chunks(DELETE_IDS).enumerate() {
             self.record.clear();
             op::encode_delete(&mut self.record, sequence, collection.number, ids);
-            first_position = first_position.min(self.log.append(&self.record)?);
+            position = position.min(self.log.append_part(sequence, &self.record, at + 1 == count)?);
         }
-        Ok(first_position)
+        let (collection, what) = (collection.clone(), Logged::Delete { ids, position });
+        self.pending.push(Pending { collection, what, located, answer: None });
+        Ok(sequence)
     }
 
-    /// Does a write that depends on what is stored, durably. Returns the first of its ids that no point has.
-    fn change(&mut self, collection: &Arc<Collection>, write: Write, sequence: u64) -> Result<Option<PointId>> {
-        match write {
-            Write::Delete(points) => self.each_page(collection, &points, |writer, ids| {
-                let (ids, collection) = (ids.to_vec(), collection.clone());
-                let position = writer.log_deletes(&collection, &ids, sequence)?;
-                writer.pending.push(Pending::Delete { collection, ids, position, sequence, answer: None });
-                writer.flush_checked().map(|()| None)
-            }),
-            Write::Payload { points, change } => self.each_page(collection, &points, |writer, ids| {
-                writer.change_payloads(collection, ids, &change, sequence)
-            }),
-            Write::DeleteVectors { points, names } => {
-                let change = VectorChange::Delete(names);
-                self.each_page(collection, &points, |writer, ids| writer.rewrite(collection, ids, &change, sequence))
-            }
-            Write::UpdateVectors(mut batch) => {
-                let ids = std::mem::take(&mut batch.ids);
-                self.rewrite(collection, &ids, &VectorChange::Replace(batch), sequence)
-            }
-            Write::Conditional { batch, mode, filter } => {
-                self.write_conditionally(collection, &batch, mode, &filter, sequence).map(|()| None)
-            }
-            Write::Upsert(_) => Err(Error::bug("an upsert depends on nothing")),
-        }
-    }
-
-    /// Before points are read that are to be changed: what was written before must be there. A log that has closed, or one
-    /// that memory is behind of, may hold more than can be read: then not even "there is no such point" would be true.
-    pub(crate) fn catch_up(&mut self, collection: &Collection) -> Result<()> {
-        self.flush();
-        self.log.check_open()?;
-        collection.check_current()
-    }
-
-    fn write_conditionally(
+    /// Logs new payloads in records of a bounded size: a start finds all of them or none. `memory` was promised for them, so
+    /// that nothing that was made durable can fail to fit.
+    fn log_payloads(
         &mut self,
         collection: &Arc<Collection>,
-        batch: &Batch,
-        mode: Mode,
-        filter: &Filter,
-        sequence: u64,
+        points: &[(PointId, Box<str>)],
+        located: Located,
+        memory: Reservation,
     ) -> Result<()> {
-        for from in (0..batch.ids.len()).step_by(REWRITE_POINTS) {
-            self.catch_up(collection)?;
-            let range = from..(from + REWRITE_POINTS).min(batch.ids.len());
-            let mut batch = conditional::written(&self.shared, collection, batch, range, mode, filter)?;
-            if mode == Mode::Vectors {
-                let ids = std::mem::take(&mut batch.ids);
-                self.rewrite(collection, &ids, &VectorChange::Replace(batch), sequence)?;
-            } else if !batch.ids.is_empty() {
-                self.log_whole(collection, batch, sequence)?;
+        let sequence = self.number();
+        let bytes = |(_, text): &(PointId, Box<str>)| 17 + 4 + text.len();
+        let (mut ranges, mut from) = (Vec::new(), 0);
+        while from < points.len() {
+            let (mut to, mut sum) = (from + 1, bytes(&points[from]));
+            while to < points.len() && sum + bytes(&points[to]) <= RECORD_BYTES {
+                sum += bytes(&points[to]);
+                to += 1;
             }
+            ranges.push(from..to);
+            from = to;
         }
-        self.log.check_open()
-    }
-
-    /// Logs whole points that take the place of what was read, and applies them.
-    fn log_whole(&mut self, collection: &Arc<Collection>, batch: Batch, sequence: u64) -> Result<()> {
-        let parts = self.log_upsert(collection, &batch, sequence)?;
-        let collection = collection.clone();
-        self.pending.push(Pending::Upsert { collection, batch, parts, sequence, answer: None });
-        // Later points of the same change may name the same id again.
-        self.flush_checked()
-    }
-
-    /// Calls `change` with the points of a selection, a page at a time where a filter selects them. A point that is
-    /// there when its page's turn comes and passes the filter is changed.
-    fn each_page(
-        &mut self,
-        collection: &Arc<Collection>,
-        points: &Selection,
-        mut change: impl FnMut(&mut Self, &[PointId]) -> Result<Option<PointId>>,
-    ) -> Result<Option<PointId>> {
-        let filter = match points {
-            Selection::Ids(ids) => return change(self, ids),
-            Selection::Filter(filter) => filter,
-        };
-        let mut from = None;
-        loop {
-            self.catch_up(collection)?;
-            let page = read::scroll(&self.shared, collection, from, PAGE_POINTS, filter, &Parts::default())?.value;
-            let ids: Vec<PointId> = page.records.iter().map(|record| record.id).collect();
-            change(self, &ids)?;
-            match page.next {
-                Some(_) => from = page.next,
-                None => return Ok(None),
-            }
-            self.keep_bounds();
+        let count = ranges.len();
+        self.log.make_room(count, points.iter().map(bytes).sum::<usize>() + count * op::HEAD_BYTES)?;
+        let mut payloads = Vec::with_capacity(points.len());
+        for (at, range) in ranges.into_iter().enumerate() {
+            let now = &points[range];
+            self.record.clear();
+            let texts = op::encode_payloads(&mut self.record, sequence, collection.number, now);
+            let record = self.log.append_part(sequence, &self.record, at + 1 == count)?;
+            let place =
+                |(at, (_, text)): (&u32, &(PointId, Box<str>))| PayloadAt { record, at: *at, len: text.len() as u32 };
+            payloads.extend(texts.iter().zip(now).map(place));
         }
-    }
-
-    /// Reads points, changes their vectors, and logs them whole.
-    fn rewrite(
-        &mut self,
-        collection: &Arc<Collection>,
-        ids: &[PointId],
-        change: &VectorChange,
-        sequence: u64,
-    ) -> Result<Option<PointId>> {
-        self.catch_up(collection)?;
-        let (mut from, mut missing) = (0, None);
-        while from < ids.len() {
-            let range = from..(from + REWRITE_POINTS).min(ids.len());
-            from = range.end;
-            let (batch, absent) = crate::rewrite::resolve(&self.shared, collection, ids, change, range)?;
-            missing = missing.or(absent);
-            if !batch.ids.is_empty() {
-                self.log_whole(collection, batch, sequence)?;
-            }
-        }
-        self.log.check_open().map(|()| missing)
+        let ids = points.iter().map(|(id, _)| *id).collect();
+        let (collection, what) = (collection.clone(), Logged::Payloads { ids, payloads, memory });
+        self.pending.push(Pending { collection, what, located, answer: None });
+        Ok(())
     }
 
     fn meta(&mut self, op: MakeMeta) -> Result<bool> {
+        self.check_current()?;
         let Some(op) = op(&self.shared)? else { return Ok(false) };
         self.shared.catalog.read().check(&op)?;
-        let sequence = self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1;
-        self.record.clear();
-        op::encode_meta(&mut self.record, sequence, &op)?;
-        let position = self.log.append(&self.record)?;
+        let mut record = Vec::new();
+        let _record = self.shared.accounts.catalog.try_reserve(2 * json_bytes(&op))?;
+        let sequence = self.shared.operation.load(Ordering::SeqCst) + 1;
+        op::encode_meta(&mut record, sequence, &op)?;
+        // All that can fail comes before the record.
+        let change = self.shared.prepare(op)?;
+        let position = self.log.append(&record)?;
+        self.shared.operation.store(sequence, Ordering::SeqCst);
         let end = self.log.commit()?;
-        self.shared.apply_meta(&op, position, end)?;
+        self.shared.apply_meta(change, position, end);
         self.shared.applied.store(end, Ordering::SeqCst);
+        self.covered = self.logged();
         Ok(true)
     }
 
-    pub(crate) fn flush(&mut self) {
+    fn flush(&mut self) {
         _ = self.flush_checked();
     }
 
     /// One fsync for all that is pending, then each is applied and answered.
-    pub(crate) fn flush_checked(&mut self) -> Result<()> {
+    fn flush_checked(&mut self) -> Result<()> {
         if self.pending.is_empty() {
             return Ok(());
         }
         let committed = self.log.commit();
+        self.note_log(&committed);
         let mut outcome = committed.as_ref().map(|_| ()).map_err(Clone::clone);
         for pending in std::mem::take(&mut self.pending) {
-            if let Err(error) = self.finish(pending, committed.clone()) {
+            let collection = pending.collection.clone();
+            if let Err(error) = supervise::caught("a write", || self.finish(pending, committed.clone())) {
+                if committed.is_ok() {
+                    self.diverge(Some(&collection), &error);
+                }
                 outcome = Err(error);
             }
         }
         if let Ok(end) = committed {
             self.shared.applied.store(end, Ordering::SeqCst);
         }
+        self.covered = self.logged();
         outcome
     }
 
-    fn finish(&self, pending: Pending, committed: Result<Position>) -> Result<()> {
-        let durable = committed.map(|_| ());
-        match pending {
-            Pending::Upsert { collection, batch, parts, sequence, answer } => {
-                let applied = match &durable {
-                    Ok(()) => self.shared.apply_parts(&collection, &batch, &parts_of(&parts), sequence),
-                    Err(error) => {
-                        collection.view.load().active.forget(Growing::bytes_for(&batch));
-                        Err(error.clone())
-                    }
-                };
-                note(&collection, &durable, &applied);
-                drop(batch);
-                if let Some(answer) = answer {
-                    answer.give(sequence, applied.clone());
-                }
-                applied
+    /// Fails if memory has diverged from the log in what is of no one collection.
+    fn check_current(&self) -> Result<()> {
+        self.shared.health.of(&FaultKind::Diverged).map_or(Ok(()), |cause| {
+            Err(Error::closed(format!("the store is closed to changes until a restart: {cause}")))
+        })
+    }
+
+    /// Whether writes are refused shows in the health of the store.
+    fn note_log(&self, committed: &Result<Position>) {
+        let now_ms = self.shared.now_ms();
+        match (committed, self.log.check_open()) {
+            (Ok(_), _) => self.shared.health.clear(&FaultKind::Log),
+            (Err(_), Err(closed)) => self.shared.health.raise(FaultKind::Log, Some(""), &closed, now_ms),
+            (Err(error), Ok(())) if error.kind() == Kind::NoSpace => {
+                self.shared.health.raise(FaultKind::Log, Some(""), error, now_ms);
             }
-            Pending::Delete { collection, ids, position, sequence, answer } => {
-                let applied =
-                    durable.clone().and_then(|()| collection.apply_delete(&self.shared.pages, &ids, position));
-                note(&collection, &durable, &applied);
-                drop(ids);
-                if let Some(answer) = answer {
-                    answer.give(sequence, applied.clone());
-                }
-                applied
-            }
-            Pending::Payloads { collection, ids, payloads, mut memory } => {
-                let applied = durable
-                    .clone()
-                    .and_then(|()| collection.apply_payloads(&self.shared.pages, &ids, &payloads, &mut memory));
-                note(&collection, &durable, &applied);
-                applied
-            }
+            (Err(_), Ok(())) => {}
         }
     }
 
+    fn finish(&self, pending: Pending, committed: Result<Position>) -> Result<()> {
+        let Pending { collection, what, located, answer } = pending;
+        let durable = committed.map(|_| ());
+        if durable.is_ok() {
+            self.shared.reach("apply");
+        }
+        let applied = match (&durable, what) {
+            (Ok(()), Logged::Upsert { batch, parts, sequence }) => {
+                self.shared.apply_parts(&collection, &batch, &parts_of(&parts), sequence, located)
+            }
+            (Err(error), Logged::Upsert { batch, .. }) => {
+                collection.view.load().active.forget(Growing::bytes_for(&batch));
+                Err(error.clone())
+            }
+            (Ok(()), Logged::Delete { ids, position }) => {
+                collection.apply_delete(&self.shared.pages, &ids, position, located)
+            }
+            (Ok(()), Logged::Payloads { ids, payloads, mut memory }) => {
+                collection.apply_payloads(&self.shared.pages, &ids, &payloads, &mut memory, located)
+            }
+            (Err(error), _) => Err(error.clone()),
+        };
+        if let Some(tell) = answer {
+            tell.tell(applied.clone());
+        }
+        applied
+    }
+
     /// Promises `bytes` in the collection's active part; where there is no room, freezes it and lets
-    /// the background seal. New writes wait here, which is the second step of yielding.
-    fn make_room(&mut self, collection: &Arc<Collection>, bytes: u64) -> Result<()> {
-        let seal_bytes = self.shared.limits().seal_bytes;
-        if bytes > self.shared.limits().growing_bytes {
-            let most = ramekin_base::Size(self.shared.limits().growing_bytes);
+    /// the background seal. False: its writes wait in the queue, which is the second step of yielding.
+    fn room(&mut self, collection: &Arc<Collection>, bytes: u64) -> Result<bool> {
+        let limits = self.shared.limits();
+        if bytes > limits.growing_bytes {
+            let most = ramekin_base::Size(limits.growing_bytes);
             return Err(Error::no_memory(format!(
                 "{} needed for the points of one request, and new points may use {most} under this budget; send fewer at a time",
                 ramekin_base::Size(bytes)
@@ -407,30 +637,81 @@ impl Writer {
         loop {
             let view = collection.view.load_full();
             let used = view.active.read().bytes();
-            if used > 0 && used + bytes > seal_bytes {
+            if used > 0 && used + bytes > limits.seal_bytes {
                 self.flush();
                 collection.freeze()?;
                 self.shared.wake_background();
-                self.shared.pause_for(crate::background::merge_debt(&self.shared, collection));
+                self.slow_down(collection);
                 continue;
             }
             let before = self.shared.sealed.count();
             match self.shared.promise_points(&view.active, bytes) {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
                     if !self.shared.freeze_largest()? && !self.shared.has_frozen() {
                         return Err(error);
                     }
-                    self.shared.seal_or_wait(before)?;
+                    if !self.seal_now(collection, before)? {
+                        return Ok(false);
+                    }
                 }
                 Err(error) => return Err(error),
             }
         }
     }
 
+    /// Promises memory for changed payloads; where there is none, lets the background write some out, or new points.
+    fn patches(&mut self, collection: &Arc<Collection>, points: usize) -> Result<Option<Reservation>> {
+        loop {
+            let before = self.shared.sealed.count();
+            match self.shared.promise_patches(points) {
+                Err(error) if error.kind().is_memory() => {
+                    self.flush();
+                    if !self.shared.fold_largest() && !self.shared.freeze_largest()? && !self.shared.has_waiting() {
+                        return Err(error);
+                    }
+                    if !self.seal_now(collection, before)? {
+                        return Ok(None);
+                    }
+                }
+                promised => return promised.map(Some),
+            }
+        }
+    }
+
+    /// Memory comes with the next seal or fold, which is done here where there is no background. False: the collection's
+    /// writes wait for it in the queue.
+    fn seal_now(&mut self, collection: &Collection, seen: u64) -> Result<bool> {
+        if self.shared.inline.load(Ordering::SeqCst) {
+            return crate::background::seal_one(&self.shared).map(|_| true);
+        }
+        if self.shared.is_closing() {
+            return Err(Error::closed("the server is shutting down"));
+        }
+        self.shared.wake_background();
+        self.shared.check_sealing()?;
+        self.hold(collection, Hold::Sealed(seen, self.shared.options.clock.now() + LOOK_AGAIN));
+        Ok(false)
+    }
+
+    /// Slows the collection's writes down while its merges are behind: searches pay for each segment. Never stops them,
+    /// however long a merge takes.
+    fn slow_down(&mut self, collection: &Arc<Collection>) {
+        let debt = crate::background::merge_debt(&self.shared, collection) as u32;
+        if debt > 0 && !self.shared.inline.load(Ordering::SeqCst) {
+            let pause = PAUSE_FOR_ONE.saturating_mul(debt).min(PAUSE_MOST);
+            self.hold(collection, Hold::Until(self.shared.options.clock.now() + pause));
+        }
+    }
+
+    fn hold(&mut self, collection: &Collection, hold: Hold) {
+        self.shared.waited_ms.store(self.shared.now_ms(), Ordering::Relaxed);
+        self.holds.insert(collection.number, hold);
+    }
+
     /// Seals and folds what pins the log for too long, and trims what no one needs.
-    pub(crate) fn keep_bounds(&mut self) {
+    fn keep_bounds(&mut self) {
         if let Err(error) = self.log.trim(self.shared.trim_to.load(Ordering::SeqCst)) {
             tracing::warn!("could not trim the log: {error}");
         }
@@ -460,19 +741,15 @@ fn parts_of(parts: &[Part]) -> Vec<(Position, std::ops::Range<usize>, &[u32])> {
     parts.iter().map(|part| (part.position, part.points.clone(), &part.payloads_at[..])).collect()
 }
 
-/// A durable write that cannot be applied leaves the collection behind its log: it is red until a restart.
-fn note(collection: &Collection, durable: &Result<()>, applied: &Result<()>) {
-    if let (Ok(()), Err(error)) = (durable, applied) {
-        *collection.error.lock() = Some(error.to_string());
-        collection.behind.store(true, Ordering::SeqCst);
-    }
+fn no_patches() -> Error {
+    Error::bug("payloads without memory for them")
 }
 
 impl Answer {
     /// The answer to a change of points that may be `missing`: who waits hears of the first that is. The others
     /// were changed.
-    fn give_unless(self, operation: u64, changed: Result<Option<PointId>>) {
-        let missing = |id: PointId| Err(Error::not_found(format!("Not found: No point with id {id} found")));
+    pub(crate) fn give_unless(self, operation: u64, changed: Result<Option<PointId>>) {
+        let missing = |id: PointId| Err(Error::not_found(format!("No point with id {id} found")));
         let outcome = match changed {
             Ok(Some(id)) if self.wait == Wait::Visible => missing(id),
             changed => changed.map(|_| ()),
@@ -481,7 +758,7 @@ impl Answer {
     }
 
     pub(crate) fn give(self, operation: u64, applied: Result<()>) {
-        let Self { done, wait, memory } = self;
+        let Self { done, wait, memory, .. } = self;
         let visible = wait == Wait::Visible;
         // Whoever hears the answer may count on the memory of his request.
         drop(memory);

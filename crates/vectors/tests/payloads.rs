@@ -163,8 +163,10 @@ fn filters() -> Vec<Filter> {
 
 fn selects_the_same(filter: &Filter, model: &Model, store: &Store) {
     let has_vector = |name: &str| name.is_empty();
+    let budget = ramekin_memory::Budget::new(1 << 20);
+    let prepared = filter.prepare(None, &budget.root()).unwrap();
     let passes = |(id, (_, payload)): &(&PointId, &(Vec<f32>, Map<String, Value>))| {
-        filter.passes(&Subject { payload, point: Some(Point { id: **id, has_vector: &has_vector }) })
+        prepared.passes(&Subject { payload, point: Some(Point { id: **id, has_vector: &has_vector }) })
     };
     let expected: Vec<_> = model.iter().filter(passes).collect();
     assert_eq!(store.count("c", filter, true).unwrap(), expected.len() as u64, "{filter:?}");

@@ -1,6 +1,7 @@
 //! What can go wrong on a simulated disk, and how often it did.
 
 use ramekin_base::Rng;
+use std::time::Duration;
 
 /// When a fault strikes: by chance, at one particular operation of its kind, or both.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -37,12 +38,27 @@ pub struct Faults {
     pub write_fails: Trigger,
     /// A sync fails with `Io`. Of a file, each unsynced sector is then synced or never will be.
     pub sync_fails: Trigger,
+    /// A call of any kind fails with `Io`, before or after it took effect; a sync as `sync_fails` does.
+    pub call_fails: Trigger,
+    /// A write is reported as done and lands at another place of its file.
+    pub misdirected_writes: Trigger,
+    /// A write is reported as done and never happens.
+    pub lost_writes: Trigger,
+    /// A call panics before it does anything, with [`PlantedPanic`]: a mistake in the code that called it.
+    pub panics: Trigger,
+    /// A call takes [`Faults::slow_for`] on the clock of [`super::SimDisk::set_clock`].
+    pub slow: Trigger,
+    pub slow_for: Duration,
     /// All files together may hold this many bytes; what would pass it fails with `NoSpace`.
     pub bytes_max: Option<u64>,
     /// After this many calls the machine is gone: the call that crosses the line fails, though it
     /// may have taken effect, and every later one fails without.
     pub operations_max: Option<u64>,
 }
+
+/// What [`Faults::panics`] panics with.
+#[derive(Debug, Clone, Copy)]
+pub struct PlantedPanic;
 
 /// How often each kind of fault really happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,6 +67,14 @@ pub struct Counts {
     pub flipped_bits: u64,
     pub failed_writes: u64,
     pub failed_syncs: u64,
+    /// Calls of any kind.
+    pub failed_calls: u64,
+    pub misdirected_writes: u64,
+    pub lost_writes: u64,
+    pub panics: u64,
+    pub slow: u64,
+    /// Machines that stopped during a call.
+    pub stopped: u64,
     /// Calls refused because the disk was full.
     pub full: u64,
     pub crashes: u64,

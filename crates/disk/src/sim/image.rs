@@ -126,6 +126,15 @@ impl Image {
         byte < self.live.len()
     }
 
+    /// Other bytes at rest, in both images: nothing of it waits for a sync.
+    pub(super) fn edit(&mut self, change: impl FnOnce(&mut Vec<u8>)) {
+        change(&mut self.live);
+        self.durable.clone_from(&self.live);
+        self.dirty.clear();
+        self.doomed.clear();
+        self.writes.clear();
+    }
+
     /// What a crash leaves: synced sectors, and of the others each by chance.
     pub(super) fn crash(&self, rng: &mut Rng, counts: &mut Counts) -> Self {
         let keep_chance = survival(rng);

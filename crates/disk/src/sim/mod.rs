@@ -16,19 +16,19 @@ mod image;
 mod names;
 mod state;
 
-pub use faults::{Counts, Faults, Trigger};
+pub use faults::{Counts, Faults, PlantedPanic, Trigger};
 
 use crate::disk::{Counters, Disk, Entry, Open, ReadOp, Sync, Tally, check_aligned};
 use crate::file::{File, Handle};
 use image::SECTOR;
 use names::NodeId;
 use parking_lot::Mutex;
-use ramekin_base::{Error, Result, Rng};
+use ramekin_base::{Error, ManualClock, Result, Rng};
 use state::{State, Turn};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A simulated disk. It starts empty: make a folder, and sync the one above it if it is to last.
+/// A simulated disk. It starts empty: make a folder.
 pub struct SimDisk {
     shared: Arc<Mutex<State>>,
     tally: Tally,
@@ -73,6 +73,11 @@ impl SimDisk {
         self.shared.lock().faults = faults;
     }
 
+    /// The clock that slow calls move.
+    pub fn set_clock(&self, clock: Arc<ManualClock>) {
+        self.shared.lock().clock = Some(clock);
+    }
+
     /// How often each kind of fault happened, over all crashes.
     pub fn counts(&self) -> Counts {
         self.shared.lock().counts
@@ -92,6 +97,14 @@ impl SimDisk {
             return Err(Error::invalid(format!("there is no byte {byte} to damage")).at(path.display()));
         }
         state.counts.flipped_bits += 1;
+        Ok(())
+    }
+
+    /// Changes the bytes of a file at rest, as no caller of the disk would: for tests of damage.
+    pub fn edit(&self, path: &Path, change: impl FnOnce(&mut Vec<u8>)) -> Result<()> {
+        let mut state = self.shared.lock();
+        let node = state.names.find(path)?;
+        state.image(node).edit(change);
         Ok(())
     }
 
@@ -194,8 +207,10 @@ impl Disk for SimDisk {
             }
             return Err(state.full(file.path()));
         }
-        state.image(sim.node).write(at as usize, data);
         self.tally.write(data.len());
+        if let Some(at) = state.lands_at(sim.node, at, data.len(), self.block) {
+            state.image(sim.node).write(at as usize, data);
+        }
         state.answer(&turn, file.path(), ())
     }
 
@@ -208,7 +223,7 @@ impl Disk for SimDisk {
         let state = &mut *guard;
         let turn = state.turn(path)?;
         state.syncs += 1;
-        let failed = state.faults.sync_fails.strikes(state.syncs, &mut state.rng);
+        let failed = state.faults.sync_fails.strikes(state.syncs, &mut state.rng) || turn == Turn::Fails;
         if failed {
             state.counts.failed_syncs += 1;
         }
@@ -264,7 +279,8 @@ impl Disk for SimDisk {
     }
 
     fn make_folder(&self, folder: &Path) -> Result<()> {
-        let mut state = self.shared.lock();
+        let mut guard = self.shared.lock();
+        let state = &mut *guard;
         let turn = state.turn(folder)?;
         let mut above: Vec<&Path> = folder.ancestors().filter(|path| path.file_name().is_some()).collect();
         above.reverse();
@@ -275,6 +291,18 @@ impl Disk for SimDisk {
                 Err(_) if state.names.folder(path).is_ok() => {}
                 Err(error) => return Err(error),
             }
+            // The machine may stop before the name is durable; a sync may fail.
+            if turn == Turn::Last && state.rng.chance(0.5) {
+                break;
+            }
+            state.syncs += 1;
+            if state.faults.sync_fails.strikes(state.syncs, &mut state.rng) {
+                state.counts.failed_syncs += 1;
+                return Err(Error::io("the simulated disk failed to sync").at(path.display()));
+            }
+            let parent = state.names.folder(path.parent().unwrap_or_else(|| Path::new("")))?;
+            state.names.sync(parent);
+            self.tally.sync();
         }
         state.answer(&turn, folder, ())
     }

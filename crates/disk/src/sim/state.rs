@@ -1,12 +1,13 @@
 //! The state of a simulated disk under its lock: who counts calls, finds room and survives a crash.
 
-use super::faults::{Counts, Faults};
+use super::faults::{Counts, Faults, PlantedPanic};
 use super::image::Image;
 use super::names::{self, Names, NodeId};
 use crate::disk::{ReadOp, short_read};
-use ramekin_base::{Error, Result, Rng};
+use ramekin_base::{Error, ManualClock, Result, Rng};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
 
 #[derive(Clone)]
 pub(super) struct State {
@@ -24,18 +25,25 @@ pub(super) struct State {
     pub(super) open: BTreeMap<NodeId, usize>,
     pub(super) next_node: NodeId,
     pub(super) off: bool,
+    pub(super) clock: Option<Arc<ManualClock>>,
 }
 
 /// Whether a call takes effect, and whether its caller hears of it.
 #[derive(PartialEq)]
 pub(super) enum Turn {
     Whole,
+    /// It may take effect, but answers with an error.
+    Fails,
     /// The machine stops during this call: it may take effect, but answers with an error.
     Last,
 }
 
 pub(super) fn plug_pulled(place: &Path) -> Error {
     Error::io("the simulated machine has stopped").at(place.display())
+}
+
+fn failed(place: &Path) -> Error {
+    Error::io("the simulated disk failed").at(place.display())
 }
 
 impl State {
@@ -53,6 +61,7 @@ impl State {
             open: BTreeMap::new(),
             next_node: names::ROOT + 1,
             off: false,
+            clock: None,
         }
     }
 
@@ -62,10 +71,26 @@ impl State {
             return Err(plug_pulled(place));
         }
         self.operations += 1;
+        if let Some(clock) = &self.clock
+            && self.faults.slow.strikes(self.operations, &mut self.rng)
+        {
+            self.counts.slow += 1;
+            clock.advance(self.faults.slow_for);
+        }
+        // What runs because of a panic may call the disk too; a second panic would end the process.
+        if self.faults.panics.strikes(self.operations, &mut self.rng) && !std::thread::panicking() {
+            self.counts.panics += 1;
+            std::panic::resume_unwind(Box::new(PlantedPanic));
+        }
         match self.faults.operations_max {
             Some(max) if self.operations > max => {
                 self.off = true;
+                self.counts.stopped += 1;
                 Ok(Turn::Last)
+            }
+            _ if self.faults.call_fails.strikes(self.operations, &mut self.rng) => {
+                self.counts.failed_calls += 1;
+                if self.rng.chance(0.5) { Err(failed(place)) } else { Ok(Turn::Fails) }
             }
             _ => Ok(Turn::Whole),
         }
@@ -73,7 +98,11 @@ impl State {
 
     /// The answer of a call whose work is done.
     pub(super) fn answer<T>(&self, turn: &Turn, place: &Path, value: T) -> Result<T> {
-        if *turn == Turn::Last { Err(plug_pulled(place)) } else { Ok(value) }
+        match turn {
+            Turn::Whole => Ok(value),
+            Turn::Fails => Err(failed(place)),
+            Turn::Last => Err(plug_pulled(place)),
+        }
     }
 
     pub(super) fn image(&mut self, node: NodeId) -> &mut Image {
@@ -87,6 +116,21 @@ impl State {
         let held = |node: &NodeId| live.contains(node) || self.open.contains_key(node);
         let used: u64 = self.files.iter().filter(|(node, _)| held(node)).map(|(_, image)| image.len() as u64).sum();
         more.min(max.saturating_sub(used))
+    }
+
+    /// Where a write that is reported as done lands: nowhere if it is lost, elsewhere in its file if it is misdirected.
+    pub(super) fn lands_at(&mut self, node: NodeId, at: u64, bytes: usize, block: usize) -> Option<u64> {
+        if self.faults.lost_writes.strikes(self.writes, &mut self.rng) {
+            self.counts.lost_writes += 1;
+            return None;
+        }
+        if self.faults.misdirected_writes.strikes(self.writes, &mut self.rng) {
+            let places = (self.image(node).len().saturating_sub(bytes) / block) as u64 + 1;
+            let elsewhere = self.rng.below(places) * block as u64;
+            self.counts.misdirected_writes += u64::from(elsewhere != at);
+            return Some(elsewhere);
+        }
+        Some(at)
     }
 
     pub(super) fn full(&mut self, place: &Path) -> Error {
@@ -115,6 +159,7 @@ impl State {
             off: false,
             faults: Faults { operations_max: None, ..self.faults.clone() },
             rng: Rng::new(self.rng.next_u64()),
+            clock: None,
             ..*self
         }
     }

@@ -12,7 +12,8 @@
 
 use super::id;
 use super::json::{Decoded, Flaw, Reader};
-use super::room::Room;
+use super::room::{BookedVec, Room};
+use ramekin_base::excerpt;
 use ramekin_fields::{
     Condition, FieldCondition, Filter, GeoBox, GeoPoint, GeoPolygon, GeoRadius, Match, MinShould, Path, Scalar,
     Scalars, Span, Test, micros,
@@ -33,9 +34,9 @@ pub fn read(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Filter> {
 /// Reads a field of a filter; false if it is none.
 fn part(reader: &mut Reader<'_>, key: &str, room: &mut Room, filter: &mut Filter) -> Decoded<bool> {
     match key {
-        "must" => filter.must = conditions(reader, room)?,
-        "should" => filter.should = conditions(reader, room)?,
-        "must_not" => filter.must_not = conditions(reader, room)?,
+        "must" => filter.must = conditions(reader, room)?.finish(),
+        "should" => filter.should = conditions(reader, room)?.finish(),
+        "must_not" => filter.must_not = conditions(reader, room)?.finish(),
         "min_should" if reader.null()? => {}
         "min_should" => filter.min_should = Some(min_should(reader, room)?),
         _ => return Ok(false),
@@ -43,20 +44,15 @@ fn part(reader: &mut Reader<'_>, key: &str, room: &mut Room, filter: &mut Filter
     Ok(true)
 }
 
-fn conditions(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Vec<Condition>> {
-    let mut list = Vec::new();
+fn conditions(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<Condition>> {
+    let mut list = BookedVec::new(room);
     match reader.peek()? {
         b'n' => _ = reader.null()?,
         b'{' => {
-            room.extend(&mut list, 1)?;
-            list.push(condition(reader, room)?);
+            list.push(condition(reader, room)?)?;
         }
         b'[' => {
-            reader.array(|reader, _| {
-                room.extend(&mut list, 1)?;
-                list.push(condition(reader, room)?);
-                Ok(())
-            })?;
+            reader.array(|reader, _| Ok(list.push(condition(reader, room)?)?))?;
         }
         _ => return Err(reader.expected("a condition or a list of conditions")),
     }
@@ -74,7 +70,7 @@ fn min_should(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<MinShould> {
         Ok(())
     })?;
     Ok(MinShould {
-        conditions: list.ok_or_else(|| Flaw::missing("conditions"))?,
+        conditions: list.ok_or_else(|| Flaw::missing("conditions"))?.finish(),
         least: least.ok_or_else(|| Flaw::missing("min_count"))?,
     })
 }
@@ -85,7 +81,7 @@ const KINDS: &str = "expected a condition: an object with `key` and one of `matc
 
 /// Reads a condition.
 fn condition(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
-    let (mut path, mut tests, mut other) = (None, Vec::new(), None);
+    let (mut path, mut tests, mut other) = (None, BookedVec::new(room), None);
     let (mut filter, mut is_filter) = (Filter::default(), true);
     reader.object(|reader, key| {
         if part(reader, key, room, &mut filter)? {
@@ -97,28 +93,27 @@ fn condition(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
             "is_empty" if reader.peek()? == b'{' => other = Some(Condition::IsEmpty(path_of_object(reader, room)?)),
             "is_null" if reader.peek()? == b'{' => other = Some(Condition::IsNull(path_of_object(reader, room)?)),
             "has_id" => {
-                let mut ids = id::list(reader, room)?;
+                let mut ids = id::list(reader, room)?.finish();
                 ids.sort_unstable();
                 ids.dedup();
                 other = Some(Condition::HasId(ids.into()));
             }
             "has_vector" => {
-                let name = reader.string()?;
-                room.take(name.len() as u64)?;
-                other = Some(Condition::HasVector(name.into()));
+                other = Some(Condition::HasVector(reader.text(room)?));
             }
             "slice" => other = Some(slice(reader)?),
             "nested" => other = Some(nested(reader, room)?),
             _ => {
-                room.extend(&mut tests, 1)?;
-                tests.extend(test(reader, key, room)?);
+                if let Some(test) = test(reader, key, room)? {
+                    tests.push(test)?;
+                }
             }
         }
         Ok(())
     })?;
     match (path, other) {
         (Some(_), _) if tests.is_empty() => Err(Flaw::invalid("At least one field condition must be specified")),
-        (Some(path), _) => Ok(Condition::Field(FieldCondition { path, tests })),
+        (Some(path), _) => Ok(Condition::Field(FieldCondition { path, tests: tests.finish() })),
         (None, Some(other)) => Ok(other),
         (None, None) if is_filter => Ok(Condition::Filter(filter)),
         (None, None) => Err(Flaw::malformed(KINDS)),
@@ -148,9 +143,14 @@ fn test(reader: &mut Reader<'_>, key: &str, room: &mut Room) -> Decoded<Option<T
 
 /// Reads a path into a payload.
 pub fn read_path(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Path> {
-    let text = reader.string()?;
+    let text = reader.text(room)?;
+    path(&text, room)
+}
+
+/// Books and reads a path.
+pub fn path(text: &str, room: &mut Room) -> Decoded<Path> {
     room.take(text.len() as u64 * PATH_BYTES)?;
-    Ok(Path::parse(&text)?)
+    Ok(Path::parse(text)?)
 }
 
 /// Bytes that a path may take for each byte of its text: `[]` is a step.
@@ -188,7 +188,10 @@ fn slice(reader: &mut Reader<'_>) -> Decoded<Condition> {
     let (mut total, mut index) = (None, None);
     reader.object(|reader, key| {
         match key {
-            "total" => total = Some(reader.value::<u32>()?),
+            "total" => match reader.value::<u32>()? {
+                0 => return Err(Flaw::malformed("Slice total must be greater than 0")),
+                found => total = Some(found),
+            },
             "index" => index = Some(reader.value::<u32>()?),
             _ => reader.skip()?,
         }
@@ -198,7 +201,7 @@ fn slice(reader: &mut Reader<'_>) -> Decoded<Condition> {
     let index = index.ok_or_else(|| Flaw::missing("index"))?;
     match index < total {
         true => Ok(Condition::Slice { total, index }),
-        false => Err(Flaw::invalid(format!("index {index} invalid, must be less than total ({total})"))),
+        false => Err(Flaw::invalid(format_args!("index {index} invalid, must be less than total ({total})"))),
     }
 }
 
@@ -208,22 +211,17 @@ const MATCHES: &str =
 fn read_match(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Match> {
     let mut found = None;
     reader.object(|reader, key| {
-        let mut text = |reader: &mut Reader<'_>| -> Decoded<Box<str>> {
-            let text = reader.string()?;
-            room.take(text.len() as u64)?;
-            Ok(text.into())
-        };
         let read = match key {
             "value" => Match::Value(match reader.peek()? {
-                b'"' => Scalar::Word(text(reader)?),
+                b'"' => Scalar::Word(reader.text(room)?),
                 b't' | b'f' => Scalar::Bool(reader.value()?),
                 b'-' | b'0'..=b'9' => Scalar::Integer(reader.value()?),
                 _ => return Err(reader.expected("a string, an integer or a boolean")),
             }),
-            "text" => Match::Text(text(reader)?),
-            "text_any" => Match::TextAny(text(reader)?),
-            "phrase" => Match::Phrase(text(reader)?),
-            "prefix" => Match::Prefix(text(reader)?),
+            "text" => Match::Text(reader.text(room)?),
+            "text_any" => Match::TextAny(reader.text(room)?),
+            "phrase" => Match::Phrase(reader.text(room)?),
+            "prefix" => Match::Prefix(reader.text(room)?),
             "any" => Match::Any(scalars(reader, room)?),
             "except" => Match::Except(scalars(reader, room)?),
             _ => return reader.skip(),
@@ -238,24 +236,30 @@ fn read_match(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Match> {
 
 /// Reads a list of strings or of integers.
 fn scalars(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Scalars> {
-    let (mut words, mut integers) = (Vec::new(), Vec::new());
+    let (mut words, mut integers) = (BookedVec::new(room), BookedVec::new(room));
+    let count = reader.clone().count()?;
     reader.array(|reader, _| {
         match reader.peek()? {
             b'"' if integers.is_empty() => {
-                let word = reader.string()?;
-                room.take(word.len() as u64)?;
-                room.extend(&mut words, 1)?;
-                words.push(word.into());
+                if words.is_empty() {
+                    words.reserve(count)?;
+                }
+                words.push(reader.text(room)?)?;
             }
             b'-' | b'0'..=b'9' if words.is_empty() => {
-                room.extend(&mut integers, 1)?;
-                integers.push(reader.value()?);
+                if integers.is_empty() {
+                    integers.reserve(count)?;
+                }
+                integers.push(reader.value()?)?;
             }
             _ => return Err(reader.expected("a list of strings or a list of integers")),
         }
         Ok(())
     })?;
-    Ok(if integers.is_empty() { Scalars::words(words) } else { Scalars::integers(integers) })
+    Ok(match integers.is_empty() {
+        true => Scalars::words(words.finish()),
+        false => Scalars::integers(integers.finish()),
+    })
 }
 
 /// Reads bounds, each by `bound`.
@@ -295,8 +299,8 @@ fn range(reader: &mut Reader<'_>) -> Decoded<Test> {
 pub fn time(reader: &mut Reader<'_>) -> Decoded<i64> {
     let text = reader.string()?;
     micros(&text).ok_or_else(|| {
-        let text: String = text.chars().take(80).collect();
-        Flaw::malformed(format!("'{text}' is not in a supported date/time format, please use RFC 3339"))
+        let text = excerpt(&text, 80);
+        Flaw::malformed(format_args!("'{text}' is not in a supported date/time format, please use RFC 3339"))
     })
 }
 
@@ -346,37 +350,27 @@ fn geo_radius(reader: &mut Reader<'_>) -> Decoded<GeoRadius> {
 }
 
 fn geo_polygon(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<GeoPolygon> {
-    let (mut exterior, mut interiors) = (None, Vec::new());
+    let (mut exterior, mut interiors) = (None, BookedVec::new(room));
     reader.object(|reader, key| {
         match key {
             "exterior" => exterior = Some(ring(reader, room)?),
             "interiors" if reader.null()? => {}
-            "interiors" => {
-                _ = reader.array(|reader, _| {
-                    room.extend(&mut interiors, 1)?;
-                    interiors.push(ring(reader, room)?);
-                    Ok(())
-                })?
-            }
+            "interiors" => _ = reader.array(|reader, _| Ok(interiors.push(ring(reader, room)?.finish())?))?,
             _ => reader.skip()?,
         }
         Ok(())
     })?;
     let exterior = exterior.ok_or_else(|| Flaw::missing("exterior"))?;
-    Ok(GeoPolygon::new(exterior, interiors)?)
+    Ok(GeoPolygon::new(exterior.finish(), interiors.finish())?)
 }
 
 /// Reads `{"points": [...]}`.
-fn ring(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Vec<GeoPoint>> {
+fn ring(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<GeoPoint>> {
     let mut points = None;
     reader.object(|reader, key| match key {
         "points" => {
-            let mut list = Vec::new();
-            reader.array(|reader, _| {
-                room.extend(&mut list, 1)?;
-                list.push(geo_point(reader)?);
-                Ok(())
-            })?;
+            let mut list = BookedVec::new(room);
+            reader.array(|reader, _| Ok(list.push(geo_point(reader)?)?))?;
             points = Some(list);
             Ok(())
         }
@@ -502,7 +496,7 @@ mod tests {
                 "the size must be at least 4, got 0",
             ),
             (r#"{"must":[{"slice":{"total":2,"index":2}}]}"#, Kind::Invalid, "must be less than total"),
-            (r#"{"must":[{"slice":{"total":0,"index":0}}]}"#, Kind::Invalid, "must be less than total"),
+            (r#"{"must":[{"slice":{"total":0,"index":0}}]}"#, Kind::Malformed, "slice.total: Slice total must be"),
             (r#"{"must":[{"nested":{"key":"a"}}]}"#, Kind::Malformed, "missing field `filter`"),
             (r#"{"must":[{"has_id":["x"]}]}"#, Kind::Malformed, "not a valid point ID"),
             (r#"{"min_should":{"conditions":[]}}"#, Kind::Malformed, "missing field `min_count`"),

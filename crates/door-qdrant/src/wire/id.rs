@@ -1,15 +1,15 @@
 //! Point ids on the wire: `7`, or `"550e8400-e29b-41d4-a716-446655440000"`.
 
 use super::json::{Decoded, Flaw, Reader};
-use super::room::Room;
-use ramekin_base::{Kind, PointId, limits};
+use super::room::{BookedVec, Room};
+use ramekin_base::{Kind, PointId, excerpt, limits};
 use uuid::Uuid;
 
 /// Reads an id: an unsigned integer, or a string that holds a UUID.
 pub fn read(reader: &mut Reader<'_>) -> Decoded<PointId> {
     let wrong = |text: &str| {
-        let text: String = text.chars().take(80).collect();
-        Flaw::malformed(format!(
+        let text = excerpt(text, 80);
+        Flaw::malformed(format_args!(
             "value {text} is not a valid point ID, valid values are either an unsigned integer or a UUID"
         ))
     };
@@ -27,20 +27,18 @@ pub fn read(reader: &mut Reader<'_>) -> Decoded<PointId> {
 }
 
 /// Reads a list of ids.
-pub fn list(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Vec<PointId>> {
-    let mut ids = Vec::new();
-    reader.array(|reader, index| {
-        if index >= limits::POINTS_PER_REQUEST_MAX {
-            return Err(too_many());
-        }
-        room.extend(&mut ids, 1)?;
-        ids.push(read(reader)?);
-        Ok(())
-    })?;
+pub fn list(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<PointId>> {
+    let mut ids = BookedVec::new(room);
+    let count = reader.clone().count()?;
+    if count > limits::POINTS_PER_REQUEST_MAX {
+        return Err(too_many());
+    }
+    ids.reserve(count)?;
+    reader.array(|reader, _| Ok(ids.push(read(reader)?)?))?;
     Ok(ids)
 }
 
 /// More points than one request may hold.
 pub fn too_many() -> Box<Flaw> {
-    Flaw::new(Kind::TooLarge, format!("a request may name at most {} points", limits::POINTS_PER_REQUEST_MAX))
+    Flaw::new(Kind::TooLarge, format_args!("a request may name at most {} points", limits::POINTS_PER_REQUEST_MAX))
 }

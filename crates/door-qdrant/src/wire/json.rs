@@ -6,16 +6,26 @@
 //! ```
 //!
 //! Requests are read in one pass, straight into the columns that the store takes. A value that is small
-//! goes to serde through [`Reader::value`]; a vector never does. The grammar is RFC 8259 to the letter:
+//! goes to serde through [`Reader::value`]; a vector never does, nor does anything long: serde repeats in its messages what
+//! it was given. The grammar is RFC 8259 to the letter:
 //! what passes here passes every other parser too, so a payload can be kept as it came. Nothing
 //! here trusts a byte: no panic, no recursion deeper than `NESTING_MAX`.
 
-use ramekin_base::{Error, Kind, limits};
+use super::room::Room;
+use ramekin_base::{Error, Kind, excerpt, limits, message};
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fmt::Display;
 
-/// What is wrong with a request, and where: `points[3].vector[7]: expected a number`.
+/// A value that serde reads, and a text with escapes that is copied without being booked, at most, bytes.
+const SHORT_MAX: usize = 4 << 10;
+
+/// What a flaw repeats of a key at most, and its whole path, bytes.
+const KEY_SHOWN: usize = 200;
+const PATH_SHOWN: usize = 512;
+
+/// What is wrong with a request, and where: `points[3].vector[7]: expected a number`. It repeats a little of what the
+/// client sent, however much that was.
 #[derive(Debug)]
 pub struct Flaw {
     kind: Kind,
@@ -26,42 +36,45 @@ pub struct Flaw {
 pub type Decoded<T> = Result<T, Box<Flaw>>;
 
 impl Flaw {
-    pub fn new(kind: Kind, message: impl Into<String>) -> Box<Self> {
-        Box::new(Self { kind, path: String::new(), message: message.into() })
+    pub fn new(kind: Kind, text: impl Display) -> Box<Self> {
+        Box::new(Self { kind, path: String::new(), message: message(text) })
     }
 
-    pub fn malformed(message: impl Into<String>) -> Box<Self> {
+    pub fn malformed(message: impl Display) -> Box<Self> {
         Self::new(Kind::Malformed, message)
     }
 
     /// A field that must be there and is not.
     pub fn missing(field: &str) -> Box<Self> {
-        Self::malformed(format!("missing field `{field}`"))
+        Self::malformed(format_args!("missing field `{field}`"))
     }
 
     /// A value out of its range.
-    pub fn invalid(message: impl Into<String>) -> Box<Self> {
+    pub fn invalid(message: impl Display) -> Box<Self> {
         Self::new(Kind::Invalid, message)
     }
 
     /// In Qdrant's API, but not built here.
     pub fn unbuilt(message: impl Display) -> Box<Self> {
-        Self::new(Kind::Unsupported, format!("{message} is not built yet"))
+        Self::new(Kind::Unsupported, format_args!("{message} is not built yet"))
     }
 
     /// The same flaw, seen from the object that holds the field.
     #[must_use]
-    pub fn in_field(mut self: Box<Self>, field: &str) -> Box<Self> {
-        let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        self.path = format!("{field}{dot}{}", self.path);
-        self
+    pub fn in_field(self: Box<Self>, field: &str) -> Box<Self> {
+        self.inside(excerpt(field, KEY_SHOWN))
     }
 
     /// The same flaw, seen from the array that holds the element.
     #[must_use]
-    pub fn in_element(mut self: Box<Self>, index: usize) -> Box<Self> {
+    pub fn in_element(self: Box<Self>, index: usize) -> Box<Self> {
+        self.inside(&message(format_args!("[{index}]")))
+    }
+
+    fn inside(mut self: Box<Self>, step: &str) -> Box<Self> {
         let dot = if self.path.is_empty() || self.path.starts_with('[') { "" } else { "." };
-        self.path = format!("[{index}]{dot}{}", self.path);
+        // Of a path that is too long the outer steps are shown: they are found first.
+        self.path = message(format_args!("{step}{dot}{}", excerpt(&self.path, PATH_SHOWN)));
         self
     }
 }
@@ -74,17 +87,15 @@ impl From<Error> for Box<Flaw> {
 
 impl From<Box<Flaw>> for Error {
     fn from(flaw: Box<Flaw>) -> Self {
-        let Flaw { kind, path, message } = *flaw;
+        let Flaw { kind, path, message: text } = *flaw;
         let colon = if path.is_empty() { "" } else { ": " };
-        Error::new(
-            kind,
-            match kind {
-                Kind::Malformed => format!("Format error in JSON body: {path}{colon}{message}"),
-                Kind::Invalid => format!("Validation error in JSON body: [{path}{colon}{message}]"),
-                Kind::Busy | Kind::NoMemory => message,
-                _ => format!("{path}{colon}{message}"),
-            },
-        )
+        let text = match kind {
+            Kind::Malformed => message(format_args!("Format error in JSON body: {path}{colon}{text}")),
+            Kind::Invalid => message(format_args!("Validation error in JSON body: [{path}{colon}{text}]")),
+            Kind::Busy | Kind::NoMemory => text,
+            _ => message(format_args!("{path}{colon}{text}")),
+        };
+        Error::new(kind, text)
     }
 }
 
@@ -99,7 +110,7 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Decoded<Self> {
         let text = std::str::from_utf8(bytes)
-            .map_err(|error| Flaw::malformed(format!("not UTF-8 after byte {}", error.valid_up_to())))?;
+            .map_err(|error| Flaw::malformed(format_args!("not UTF-8 after byte {}", error.valid_up_to())))?;
         Ok(Self { text, at: 0, depth: 0 })
     }
 
@@ -145,14 +156,18 @@ impl<'a> Reader<'a> {
             Ok(b'-' | b'0'..=b'9') => "a number",
             Ok(_) => "a character that starts no value",
         };
-        Flaw::malformed(format!("expected {what}, found {found} at byte {}", self.at))
+        Flaw::malformed(format_args!("expected {what}, found {found} at byte {}", self.at))
     }
 
     fn enter(&mut self) -> Decoded<()> {
         self.at += 1;
         self.depth += 1;
         if self.depth > limits::NESTING_MAX {
-            return Err(Flaw::malformed(format!("nested deeper than {} at byte {}", limits::NESTING_MAX, self.at)));
+            return Err(Flaw::malformed(format_args!(
+                "nested deeper than {} at byte {}",
+                limits::NESTING_MAX,
+                self.at
+            )));
         }
         Ok(())
     }
@@ -169,7 +184,7 @@ impl<'a> Reader<'a> {
                 self.depth -= 1;
                 Ok(false)
             }
-            _ => Err(Flaw::malformed(format!("expected ',' or '{}' at byte {}", close as char, self.at))),
+            _ => Err(Flaw::malformed(format_args!("expected ',' or '{}' at byte {}", close as char, self.at))),
         }
     }
 
@@ -187,11 +202,32 @@ impl<'a> Reader<'a> {
                 return Err(self.expected("a key in quotes"));
             }
             let key = self.string()?;
-            if self.peek()? != b':' {
-                return Err(Flaw::malformed(format!("expected ':' at byte {}", self.at)).in_field(&key));
-            }
-            self.at += 1;
+            self.colon(&key)?;
             field(self, &key).map_err(|flaw| flaw.in_field(&key))?;
+            if !self.another(b'}')? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn colon(&mut self, key: &str) -> Decoded<()> {
+        if self.peek()? != b':' {
+            return Err(Flaw::malformed(format_args!("expected ':' at byte {}", self.at)).in_field(key));
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Passes over an object; its keys are not read, however long they are.
+    fn skip_object(&mut self) -> Decoded<()> {
+        self.enter()?;
+        if self.peek()? == b'}' {
+            return self.another(b'}').map(|_| ());
+        }
+        loop {
+            let (key, _) = self.quoted("a key in quotes")?;
+            self.colon(key)?;
+            self.skip().map_err(|flaw| flaw.in_field(key))?;
             if !self.another(b'}')? {
                 return Ok(());
             }
@@ -216,6 +252,11 @@ impl<'a> Reader<'a> {
         Ok(0)
     }
 
+    /// How many elements an array has: a list that is counted first is booked once, and does not move while it grows.
+    pub fn count(mut self) -> Decoded<usize> {
+        self.array(|reader, _| reader.skip())
+    }
+
     /// Takes a `null` if one stands here.
     pub fn null(&mut self) -> Decoded<bool> {
         if self.peek()? != b'n' {
@@ -225,19 +266,36 @@ impl<'a> Reader<'a> {
         Ok(true)
     }
 
-    /// Reads a string.
-    pub fn string(&mut self) -> Decoded<Cow<'a, str>> {
+    /// What stands between the quotes, and whether it holds no escape.
+    fn quoted(&mut self, what: &str) -> Decoded<(&'a str, bool)> {
         if self.peek()? != b'"' {
-            return Err(self.expected("a string"));
+            return Err(self.expected(what));
         }
         let from = self.at;
         let plain = self.skip_string()?;
         let quoted = self.slice(from);
-        if plain {
-            return Ok(Cow::Borrowed(&quoted[1..quoted.len() - 1]));
+        Ok((&quoted[1..quoted.len() - 1], plain))
+    }
+
+    /// Reads a string that is not long: a name, a word, an id, a time.
+    pub fn string(&mut self) -> Decoded<Cow<'a, str>> {
+        match self.quoted("a string")? {
+            (text, true) => Ok(Cow::Borrowed(text)),
+            (text, false) if text.len() > SHORT_MAX => {
+                let bytes = text.len();
+                Err(Flaw::malformed(format_args!(
+                    "a string of {bytes} bytes, where at most {SHORT_MAX} may have escapes"
+                )))
+            }
+            (text, false) => Ok(Cow::Owned(unescaped(text))),
         }
-        let text: String = serde_json::from_str(quoted).map_err(|error| Flaw::malformed(error.to_string()))?;
-        Ok(Cow::Owned(text))
+    }
+
+    /// Reads a string of any length; its bytes are booked.
+    pub fn text(&mut self, room: &mut Room) -> Decoded<Box<str>> {
+        let (text, plain) = self.quoted("a string")?;
+        room.text(text.len())?;
+        Ok(if plain { text.into() } else { unescaped(text).into() })
     }
 
     /// The text of the next value, checked to be JSON.
@@ -258,20 +316,32 @@ impl<'a> Reader<'a> {
 
     /// A small value, read by serde.
     pub fn value<T: DeserializeOwned>(&mut self) -> Decoded<T> {
+        self.value_up_to(SHORT_MAX)
+    }
+
+    /// A value of at most so many bytes, read by serde.
+    pub fn value_up_to<T: DeserializeOwned>(&mut self, most: usize) -> Decoded<T> {
         let at = self.at;
         let text = self.raw()?;
+        if text.len() > most {
+            let bytes = text.len();
+            return Err(Flaw::malformed(format_args!(
+                "a value of {bytes} bytes, at most {most} are allowed, at byte {at}"
+            )));
+        }
         serde_json::from_str(text).map_err(|error| {
+            // It repeats what it was given, of which there is little.
             let message = error.to_string();
             // serde counts lines and columns inside the value; where the value stands helps more.
             let what = message.split(" at line ").next().unwrap_or_default();
-            Flaw::malformed(format!("{what} at byte {at}"))
+            Flaw::malformed(format_args!("{what} at byte {at}"))
         })
     }
 
     /// Passes over the next value.
     pub fn skip(&mut self) -> Decoded<()> {
         match self.peek()? {
-            b'{' => self.object(|reader, _| reader.skip()),
+            b'{' => self.skip_object(),
             b'[' => self.array(|reader, _| reader.skip()).map(|_| ()),
             b'"' => self.skip_string().map(|_| ()),
             b't' => self.literal("true"),
@@ -286,14 +356,14 @@ impl<'a> Reader<'a> {
     pub fn finish(mut self) -> Decoded<()> {
         self.white();
         if self.left() > 0 {
-            return Err(Flaw::malformed(format!("the text goes on after its value, at byte {}", self.at)));
+            return Err(Flaw::malformed(format_args!("the text goes on after its value, at byte {}", self.at)));
         }
         Ok(())
     }
 
     fn literal(&mut self, word: &str) -> Decoded<()> {
         if !self.bytes()[self.at..].starts_with(word.as_bytes()) {
-            return Err(Flaw::malformed(format!("expected {word} at byte {}", self.at)));
+            return Err(Flaw::malformed(format_args!("expected {word} at byte {}", self.at)));
         }
         self.at += word.len();
         Ok(())
@@ -315,7 +385,10 @@ impl<'a> Reader<'a> {
                     self.skip_escape()?;
                 }
                 Some(0..0x20) => {
-                    return Err(Flaw::malformed(format!("a control character inside a string at byte {}", self.at)));
+                    return Err(Flaw::malformed(format_args!(
+                        "a control character inside a string at byte {}",
+                        self.at
+                    )));
                 }
                 Some(_) => self.at += 1,
                 None => return Err(Flaw::malformed("the text ends in the middle of a string")),
@@ -324,7 +397,7 @@ impl<'a> Reader<'a> {
     }
 
     fn skip_escape(&mut self) -> Decoded<()> {
-        let wrong = |at: usize| Flaw::malformed(format!("an invalid escape at byte {at}"));
+        let wrong = |at: usize| Flaw::malformed(format_args!("an invalid escape at byte {at}"));
         let bytes = self.bytes();
         let code = |at: usize| {
             let digits = bytes.get(at + 2..at + 6).filter(|_| bytes[at..].starts_with(b"\\u"))?;
@@ -345,6 +418,36 @@ impl<'a> Reader<'a> {
         }
         Ok(())
     }
+}
+
+/// The text of a string whose escapes were checked.
+fn unescaped(text: &str) -> String {
+    // Every escape is longer than what it stands for.
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once('\\') {
+        plain.push_str(before);
+        let code = |from: usize| after.get(from..from + 4).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+        let (symbol, length) = match after.as_bytes().first() {
+            Some(b'b') => ('\u{8}', 1),
+            Some(b'f') => ('\u{c}', 1),
+            Some(b'n') => ('\n', 1),
+            Some(b'r') => ('\r', 1),
+            Some(b't') => ('\t', 1),
+            Some(b'u') => match (code(1).unwrap_or_default(), code(7).unwrap_or_default()) {
+                (high @ 0xD800..=0xDBFF, low) => {
+                    (char::from_u32(0x1_0000 + ((high - 0xD800) << 10) + (low & 0x3FF)).unwrap_or_default(), 11)
+                }
+                (code, _) => (char::from_u32(code).unwrap_or_default(), 5),
+            },
+            Some(other) => (char::from(*other), 1),
+            None => break,
+        };
+        plain.push(symbol);
+        rest = after.get(length..).unwrap_or_default();
+    }
+    plain.push_str(rest);
+    plain
 }
 
 #[cfg(test)]
@@ -407,6 +510,39 @@ mod tests {
         assert!(check(&[b'"', 0xFF, b'"']).is_err());
     }
 
+    /// However long a key, a wrong value or a path is, a flaw and the error that it becomes stay small.
+    #[test]
+    fn a_flaw_repeats_little_of_what_it_was_sent() {
+        let long = "\\u0001".repeat(1 << 17);
+        let value = format!("\"{long}\"");
+        let flaw = Reader::new(value.as_bytes()).unwrap().value::<u64>().unwrap_err();
+        assert!(flaw.message.capacity() < 2 * limits::MESSAGE_MAX, "{}", flaw.message.capacity());
+        let escaped = format!("{{\"{long}\":1}}");
+        assert!(Reader::new(escaped.as_bytes()).unwrap().object(|_, _| Ok(())).is_err());
+        let object = format!("{{\"{}\":{{\"{}\":x}}}}", "k".repeat(1 << 20), "l".repeat(1 << 20));
+        for read in [Reader::skip, |reader: &mut Reader<'_>| reader.object(|reader, _| reader.skip())] {
+            let flaw = read(&mut Reader::new(object.as_bytes()).unwrap()).unwrap_err();
+            assert!(flaw.path.starts_with("kkk") && flaw.path.contains(".lll") && flaw.path.capacity() < 2048);
+            assert!(Error::from(flaw).message().len() <= limits::MESSAGE_MAX);
+        }
+        let deep =
+            format!("{}x", "{\"kkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkkk\":".repeat(limits::NESTING_MAX));
+        let flaw = check(deep.as_bytes()).unwrap_err();
+        assert!(flaw.path.capacity() < 2048);
+    }
+
+    #[test]
+    fn a_text_is_booked_before_it_is_copied() {
+        let budget = ramekin_memory::Budget::new(1 << 20);
+        let account = budget.root().child("bodies", "");
+        for text in ["x".repeat(2 << 20), "\\n".repeat(1 << 20)] {
+            let quoted = format!("\"{text}\"");
+            let mut room = Room::new(0, account.clone(), None);
+            assert!(Reader::new(quoted.as_bytes()).unwrap().text(&mut room).is_err());
+        }
+        assert_eq!(budget.peak(), 0);
+    }
+
     #[test]
     fn nesting_ends() {
         let deep = |depth: usize| format!("{}{}", "[".repeat(depth), "]".repeat(depth));
@@ -425,7 +561,10 @@ mod tests {
         #[test]
         fn strings_are_as_serde_json_reads_them(text in ".*") {
             let quoted = serde_json::to_string(&text).unwrap();
-            prop_assert_eq!(Reader::new(quoted.as_bytes()).unwrap().string().unwrap(), text);
+            prop_assert_eq!(Reader::new(quoted.as_bytes()).unwrap().string().unwrap(), text.as_str());
+            let all = text.encode_utf16().fold(String::new(), |all, unit| format!("{all}\\u{unit:04x}"));
+            let all = format!("\"{all}\"");
+            prop_assert_eq!(&*Reader::new(all.as_bytes()).unwrap().text(&mut Room::endless()).unwrap(), text);
         }
 
         #[test]

@@ -4,6 +4,7 @@
 //!   json     the cursor           numbers  digits to f32          id      7 or "550e8400-..."
 //!   vector   vectors to columns   parts    with_payload, with_vector
 //!   filter   conditions, paths    room     the memory that a decoder may fill
+//!   payload  a text, each key once
 //! ```
 
 pub mod filter;
@@ -11,5 +12,6 @@ pub mod id;
 pub mod json;
 pub mod numbers;
 pub mod parts;
+pub mod payload;
 pub mod room;
 pub mod vector;

@@ -60,7 +60,7 @@ impl Reader<'_> {
 
     fn parts(&mut self) -> Decoded<Parts> {
         let bytes = self.bytes();
-        let wrong = |at: usize| Flaw::malformed(format!("not a number at byte {at}"));
+        let wrong = |at: usize| Flaw::malformed(format_args!("not a number at byte {at}"));
         let negative = bytes.get(self.at) == Some(&b'-');
         self.at += usize::from(negative);
         let mut digits = 0;
@@ -112,7 +112,7 @@ impl Reader<'_> {
         let from = self.at;
         let parts = self.parts()?;
         if (!parts.whole || parts.power > 280) && !self.slice(from).parse::<f64>().is_ok_and(f64::is_finite) {
-            return Err(Flaw::malformed(format!("a number out of range at byte {from}")));
+            return Err(Flaw::malformed(format_args!("a number out of range at byte {from}")));
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Reader<'_> {
         }
         match self.slice(from).parse::<f32>() {
             Ok(value) if value.is_finite() => Ok(value),
-            _ => Err(Flaw::malformed(format!("a number that no f32 holds at byte {from}"))),
+            _ => Err(Flaw::malformed(format_args!("a number that no f32 holds at byte {from}"))),
         }
     }
 }

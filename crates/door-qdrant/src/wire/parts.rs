@@ -2,7 +2,9 @@
 
 use super::filter::read_path;
 use super::json::{Decoded, Flaw, Reader};
-use super::room::Room;
+use super::room::{BookedVec, Room};
+use super::vector::checked_name;
+use ramekin_base::limits::VECTOR_NAMES_MAX;
 use ramekin_fields::Path;
 use ramekin_vectors::{PayloadParts, VectorParts};
 
@@ -11,14 +13,14 @@ pub fn payload(reader: &mut Reader<'_>, room: &mut Room, missing: PayloadParts) 
     match reader.peek()? {
         b'n' => reader.null().map(|_| missing),
         b't' | b'f' => Ok(if reader.value()? { PayloadParts::All } else { PayloadParts::None }),
-        b'[' => paths(reader, room).map(PayloadParts::Include),
+        b'[' => paths(reader, room).map(|paths| PayloadParts::Include(paths.finish())),
         b'{' => {
             let mut parts = None;
             reader.object(|reader, key| {
                 let read = match key {
                     _ if parts.is_some() => Err(Flaw::malformed("only one of `include` and `exclude` is allowed")),
-                    "include" => paths(reader, room).map(PayloadParts::Include),
-                    "exclude" => paths(reader, room).map(PayloadParts::Exclude),
+                    "include" => paths(reader, room).map(|paths| PayloadParts::Include(paths.finish())),
+                    "exclude" => paths(reader, room).map(|paths| PayloadParts::Exclude(paths.finish())),
                     _ => Err(Flaw::malformed("unknown field, expected `include` or `exclude`")),
                 };
                 parts = Some(read?);
@@ -30,28 +32,32 @@ pub fn payload(reader: &mut Reader<'_>, room: &mut Room, missing: PayloadParts) 
     }
 }
 
-fn paths(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Vec<Path>> {
-    let mut paths = Vec::new();
-    reader.array(|reader, _| {
-        room.extend(&mut paths, 1)?;
-        paths.push(read_path(reader, room)?);
-        Ok(())
-    })?;
+fn paths(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<Path>> {
+    let mut paths = BookedVec::new(room);
+    reader.array(|reader, _| Ok(paths.push(read_path(reader, room)?)?))?;
     Ok(paths)
 }
 
-/// `true`, `["name"]` or `null`, which is none.
-pub fn vector(reader: &mut Reader<'_>) -> Decoded<VectorParts> {
+/// `true`, `["name"]` or `null`, which is none. A name that stands again asks for nothing more.
+pub fn vector(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<VectorParts> {
     match reader.peek()? {
         b'n' => reader.null().map(|_| VectorParts::None),
         b't' | b'f' => Ok(if reader.value()? { VectorParts::All } else { VectorParts::None }),
         b'[' => {
-            let mut names = Vec::new();
+            let mut names: BookedVec<String> = BookedVec::new(room);
             reader.array(|reader, _| {
-                names.push(reader.string()?.into_owned());
-                Ok(())
+                let name = reader.string()?;
+                let name = checked_name(&name)?;
+                if names.iter().any(|known| known == name) {
+                    return Ok(());
+                }
+                if names.len() == VECTOR_NAMES_MAX {
+                    return Err(Flaw::malformed(format_args!("a request may name at most {VECTOR_NAMES_MAX} vectors")));
+                }
+                room.text(name.len())?;
+                Ok(names.push(name.to_owned())?)
             })?;
-            Ok(VectorParts::Names(names))
+            Ok(VectorParts::Names(names.finish()))
         }
         _ => Err(reader.expected("a boolean or a list of vector names")),
     }

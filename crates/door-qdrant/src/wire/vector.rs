@@ -24,16 +24,25 @@ impl Columns {
         self.columns
     }
 
-    /// Reads the `vector` of the point in `row`: a list of numbers, or an object from names to such lists.
-    pub fn point(&mut self, reader: &mut Reader<'_>, row: usize, room: &mut Room) -> Decoded<()> {
+    /// Reads the `vector` of the point in `row`: a list of numbers, or an object from names to such lists. Returns how many
+    /// vectors it has.
+    pub fn point(&mut self, reader: &mut Reader<'_>, row: usize, room: &mut Room) -> Decoded<usize> {
+        let mut vectors = 0;
         match reader.peek()? {
             b'{' => reader.object(|reader, name| match reader.peek()? {
                 b'"' if matches!(name, "text" | "image" | "model" | "object") => Err(Flaw::unbuilt("inference")),
-                _ => self.named(reader, name, row, room),
-            }),
-            b'[' => self.named(reader, UNNAMED, row, room),
-            _ => Err(reader.expected("a list of numbers or an object of named vectors")),
+                _ => {
+                    vectors += 1;
+                    self.named(reader, name, row, room)
+                }
+            })?,
+            b'[' => {
+                vectors = 1;
+                self.named(reader, UNNAMED, row, room)?;
+            }
+            _ => return Err(reader.expected("a list of numbers or an object of named vectors")),
         }
+        Ok(vectors)
     }
 
     fn named(&mut self, reader: &mut Reader<'_>, name: &str, row: usize, room: &mut Room) -> Decoded<()> {
@@ -96,7 +105,7 @@ impl Columns {
             Some(index) => index,
             None if self.columns.len() >= limits::VECTOR_NAMES_MAX => {
                 let most = limits::VECTOR_NAMES_MAX;
-                return Err(Flaw::malformed(format!("a request may name at most {most} vectors")));
+                return Err(Flaw::malformed(format_args!("a request may name at most {most} vectors")));
             }
             None => {
                 let name = checked_name(name)?.to_owned();
@@ -111,7 +120,7 @@ impl Columns {
 /// A vector's name, if it is not too long to be one.
 pub fn checked_name(name: &str) -> Decoded<&str> {
     if name.len() > limits::NAME_MAX {
-        return Err(Flaw::malformed(format!("a name of more than {} bytes", limits::NAME_MAX)));
+        return Err(Flaw::invalid(format_args!("a name of more than {} bytes", limits::NAME_MAX)));
     }
     Ok(name)
 }
@@ -134,10 +143,11 @@ pub fn floats(reader: &mut Reader<'_>, data: &mut Vec<f32>, dim: Option<usize>, 
     room.extend(data, dim.unwrap_or(0))?;
     let count = reader.array(|reader, index| {
         if index >= most {
-            return Err(Flaw::malformed(match dim {
-                Some(dim) => format!("more than {dim} numbers, the length of this vector in the points before"),
-                None => format!("more than {} numbers", limits::DIM_MAX),
-            }));
+            return match dim {
+                // They are counted, to be named.
+                Some(_) => reader.skip(),
+                None => Err(Flaw::malformed(format_args!("more than {} numbers", limits::DIM_MAX))),
+            };
         }
         if data.len() == data.capacity() {
             room.extend(data, 1)?;
@@ -150,7 +160,7 @@ pub fn floats(reader: &mut Reader<'_>, data: &mut Vec<f32>, dim: Option<usize>, 
     })?;
     match dim {
         Some(dim) if dim != count => {
-            Err(Flaw::malformed(format!("{count} numbers, where the same vector of the points before has {dim}")))
+            Err(Flaw::malformed(format_args!("Vector dimension error: expected dim: {dim}, got {count}")))
         }
         _ if count == 0 => Err(Flaw::malformed("a vector without a number")),
         _ => Ok(count),

@@ -1,17 +1,28 @@
 //! A door over a real store in a fresh folder.
 
 use ramekin_base::{Error, SystemClock};
-use ramekin_door_qdrant::{Door, Host, Job, Keys, router};
+use ramekin_door_qdrant::{Door, Host, Job, Keys, Planner, router};
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::{Store, StoreOptions};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 
+#[allow(dead_code, reason = "each test uses a part")]
 pub struct House {
     pub door: Door,
     pub budget: Budget,
-    store: Store,
+    is_shut: Arc<(Mutex<bool>, Condvar)>,
+    pub store: Store,
     _folder: tempfile::TempDir,
+}
+
+#[allow(dead_code, reason = "each test uses a part")]
+impl House {
+    /// While it is shut, the pool begins no job.
+    pub fn shut_pool(&self, shut: bool) {
+        *self.is_shut.0.lock().unwrap() = shut;
+        self.is_shut.1.notify_all();
+    }
 }
 
 impl Drop for House {
@@ -21,7 +32,19 @@ impl Drop for House {
 }
 
 /// Opens a door on a budget of so many MiB.
+#[allow(dead_code, reason = "each test uses a part")]
 pub fn open(megabytes: u64, keys: Keys) -> House {
+    open_with(megabytes, keys, Arc::new(|wanted| Ok(serde_json::json!({"planned": wanted.expected.len()}))))
+}
+
+/// The same with another planner: the one piece of work of a request that a test can hand in.
+#[allow(dead_code, reason = "each test uses a part")]
+pub fn open_with(megabytes: u64, keys: Keys, plan: Arc<Planner>) -> House {
+    open_for(megabytes, keys, plan, None)
+}
+
+/// The same for pages of an origin.
+pub fn open_for(megabytes: u64, keys: Keys, plan: Arc<Planner>, cors: Option<String>) -> House {
     let folder = tempfile::tempdir().unwrap();
     let budget = Budget::new(megabytes << 20);
     let (disk, _) = ramekin_disk::probe(folder.path(), None).unwrap();
@@ -38,7 +61,15 @@ pub fn open(megabytes: u64, keys: Keys) -> House {
     };
     let store = Store::open(options).unwrap();
     let (jobs, queue) = std::sync::mpsc::sync_channel::<Job>(64);
-    std::thread::spawn(move || queue.iter().for_each(|job| job()));
+    let is_shut: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+    let of_pool = is_shut.clone();
+    std::thread::spawn(move || {
+        for job in queue {
+            let (is_shut, changed) = &*of_pool;
+            drop(changed.wait_while(is_shut.lock().unwrap(), |is_shut| *is_shut).unwrap());
+            job();
+        }
+    });
     let of_door = budget.clone();
     let host = Host {
         store: store.clone(),
@@ -49,11 +80,16 @@ pub fn open(megabytes: u64, keys: Keys) -> House {
             Ok(true)
         }),
         least_budget: 20 << 20,
-        plan: Arc::new(|wanted| Ok(serde_json::json!({"planned": wanted.expected.len()}))),
+        faults: {
+            let store = store.clone();
+            Arc::new(move || store.faults())
+        },
+        plan,
         clock: Arc::new(SystemClock::new()),
+        cors,
         version: "0.0.0",
         engine: "pread".to_owned(),
         account: budget.root().child("door", "").child("http", ""),
     };
-    House { door: router(host, keys).unwrap(), budget, store, _folder: folder }
+    House { door: router(host, keys).unwrap(), budget, is_shut, store, _folder: folder }
 }

@@ -104,6 +104,7 @@ pub fn build(
         held,
         has_several: false,
         column: !matches!(schema, Schema::Text(_) | Schema::Geo),
+        tokens: schema.tokens(),
     };
     write_keys(&sorted, &meta, out, work)?;
     write_flags(&[(EMPTY, &empty), (NULLS, &nulls)], out)?;

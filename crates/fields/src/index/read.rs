@@ -5,8 +5,9 @@ use crate::asked::{Asked, KeyRange};
 use crate::bitmap::Bitmap;
 use crate::column::{BLOCK, Column, Several, Wanted, block_bytes};
 use crate::key;
+use crate::text::{Having, Words};
 use ramekin_base::limits::PAGE;
-use ramekin_base::{Error, Packed, Result};
+use ramekin_base::{Error, Packed, Result, cancel};
 use ramekin_pages::{PageFile, Pages, Section};
 use std::ops::Range;
 use std::sync::Arc;
@@ -195,6 +196,7 @@ impl Index {
     ) -> Result<Vec<Range<u32>>> {
         let mut codes: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
         for range in ranges {
+            cancel::check()?;
             let from = if range.from.is_empty() { 0 } else { rank(&range.from)? };
             let to = match &range.to {
                 None => self.meta.distinct,
@@ -253,6 +255,7 @@ impl Index {
         let step = (FETCH_BYTES * 8 / packed.bits as usize) as u32;
         let mut from = places.start;
         while from < places.end {
+            cancel::check()?;
             let to = places.end.min(from.saturating_add(step));
             let range = packed.range(from, (to - from) as usize);
             let mut fetch = pages.fetch();
@@ -286,23 +289,21 @@ impl Index {
                 passing.and(&found);
                 Ok(true)
             }
-            Asked::Words { words, all } => {
-                self.keep_words(pages, words, *all, passing)?;
-                Ok(true)
-            }
-            Asked::Phrase(words) => {
-                self.keep_words(pages, words, true, passing)?;
-                Ok(words.len() == 1)
+            Asked::Words(words) => {
+                self.keep_words(pages, words, passing)?;
+                // Which word follows which no index says.
+                Ok(!words.is_in_a_row())
             }
             Asked::Empty(wanted) => keep_flagged(pages, self.empty.as_ref(), *wanted, passing).map(|()| true),
             Asked::Null(wanted) => keep_flagged(pages, self.nulls.as_ref(), *wanted, passing).map(|()| true),
         }
     }
 
-    fn keep_words(&self, pages: &Pages, words: &[Box<[u8]>], all: bool, passing: &mut Bitmap) -> Result<()> {
+    fn keep_words(&self, pages: &Pages, words: &Words, passing: &mut Bitmap) -> Result<()> {
         let mut found = passing.none_like()?;
-        for (at, word) in words.iter().enumerate() {
-            if all && at > 0 {
+        for (at, word) in words.keys().enumerate() {
+            cancel::check()?;
+            if words.having() != Having::Any && at > 0 {
                 passing.and(&found);
                 found.words_mut().fill(0);
             }
@@ -327,6 +328,7 @@ impl Index {
         let step = (FETCH_BYTES / len.max(1)) as u32;
         let mut from = codes.start;
         while from < codes.end {
+            cancel::check()?;
             let to = codes.end.min(from.saturating_add(step));
             let mut inside: Vec<Range<u32>> = Vec::new();
             {
@@ -389,6 +391,7 @@ impl Index {
         };
         let step = step.max(1);
         for first in (0..blocks).step_by(step) {
+            cancel::check()?;
             let last = blocks.min(first + step);
             if passing.words()[first..last].iter().all(|word| *word == 0) {
                 continue;
@@ -450,16 +453,14 @@ impl Index {
             Asked::Keys(ranges) => Ok(self.find(pages, ranges)?.values),
             Asked::Area(_) => Ok(u64::from(self.meta.held)),
             Asked::Empty(_) | Asked::Null(_) => Ok(u64::from(self.meta.rows)),
-            Asked::Words { words, all } => {
-                let mut counts = Vec::with_capacity(words.len());
-                for word in words {
-                    counts.push(self.values_of(pages, word)?);
+            Asked::Words(words) => {
+                let (mut least, mut sum) = (None::<u64>, 0);
+                for word in words.keys() {
+                    cancel::check()?;
+                    let values = self.values_of(pages, word)?;
+                    (least, sum) = (Some(least.map_or(values, |least| least.min(values))), values + sum);
                 }
-                Ok(if *all { counts.into_iter().min().unwrap_or(0) } else { counts.into_iter().sum() })
-            }
-            Asked::Phrase(words) => {
-                let counts = words.iter().map(|word| self.values_of(pages, word)).collect::<Result<Vec<_>>>()?;
-                Ok(counts.into_iter().min().unwrap_or(0))
+                Ok(if words.having() == Having::Any { sum } else { least.unwrap_or(0) })
             }
         }
     }

@@ -2,9 +2,10 @@
 
 use super::{EachPayload, Index, Payloads, Work, build};
 use crate::bitmap::{Bitmap, Bitmaps};
-use crate::evaluate::{Evaluation, Segment};
+use crate::evaluate::{Evaluation, FieldRows, Segment};
 use crate::filter::{Condition, FieldCondition, Filter, Match, MinShould, Scalar, Scalars, Span, Test};
 use crate::geo::{GeoBox, GeoPoint, GeoRadius};
+use crate::memtable::FieldMemtable;
 use crate::{Path, Point, Schema, Subject, Tokenizer};
 use proptest::prelude::*;
 use ramekin_base::{PointId, Result};
@@ -63,8 +64,8 @@ impl Place {
 struct One<'a>(&'a Index);
 
 impl Segment for One<'_> {
-    fn index(&self, asked: &Path, _: Option<&Schema>) -> Option<&Index> {
-        (*asked == path()).then_some(self.0)
+    fn index(&self, asked: &Path, _: Option<&Schema>) -> Option<FieldRows<'_>> {
+        (*asked == path()).then_some(FieldRows::File(self.0))
     }
 
     fn keep(&self, _: &Condition, _: &mut Bitmap) -> Result<bool> {
@@ -156,17 +157,70 @@ proptest! {
         let index = place.build(&payloads, &schema, 8 << 20);
         let (schema, one) = (Arc::new(schema), One(&index));
         for filter in filters {
-            let filter = filter.with_indexes(&|asked| (*asked == path()).then(|| schema.clone()));
+            let account = place.budget.root();
+            let filter = filter.prepare(Some(&|asked| (*asked == path()).then(|| schema.clone())), &account).unwrap();
             let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
             let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root(), &place.budget.root())).unwrap();
             let (is_exact, most) = evaluation.keep(&filter, &mut passing).unwrap();
-            prop_assert!(passing.count() <= most || !is_exact, "{} of {most} for {:?}", passing.count(), filter);
+            prop_assert!(passing.count() <= most || !is_exact, "{} of {most} for {:?}", passing.count(), *filter);
             for (row, payload) in payloads.iter().enumerate() {
                 let has_vector = |_: &str| false;
                 let point = Some(Point { id: PointId::Num(0), has_vector: &has_vector });
                 let passes = filter.passes(&Subject { payload, point });
                 let found = passing.get(row as u32);
-                prop_assert!(if is_exact { found == passes } else { found || !passes }, "row {row}: {payload:?} {filter:?}");
+                prop_assert!(if is_exact { found == passes } else { found || !passes }, "row {row}: {payload:?} {:?}", *filter);
+            }
+        }
+    }
+}
+
+/// A memtable beside the payloads that came to it.
+struct New<'a>(&'a FieldMemtable);
+
+impl Segment for New<'_> {
+    fn index(&self, asked: &Path, _: Option<&Schema>) -> Option<FieldRows<'_>> {
+        (*asked == path()).then_some(FieldRows::Memory(self.0))
+    }
+
+    fn keep(&self, _: &Condition, _: &mut Bitmap) -> Result<bool> {
+        Ok(false)
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #[test]
+    fn a_memtable_answers_as_the_payloads_do(
+        payloads in payloads(),
+        forgotten in prop::collection::vec(any::<bool>(), 200),
+        schema in schema(),
+        filters in prop::collection::vec(filter(), 8),
+    ) {
+        let budget = Budget::new(64 << 20);
+        let (account, schema) = (budget.root(), Arc::new(schema));
+        let mut memory = account.try_reserve(0).unwrap();
+        let mut fields = FieldMemtable::new(path(), schema.clone(), 0);
+        for payload in &payloads {
+            let values = FieldMemtable::values(&path(), &schema, payload, &mut memory).unwrap();
+            fields.push((payload.len() < 2).then_some(values));
+        }
+        let changed = |row: u32| forgotten[row as usize] && row.is_multiple_of(7);
+        (0..payloads.len() as u32).filter(|row| changed(*row)).for_each(|row| fields.forget(row));
+        let pool = Bitmaps::new(&account, &account);
+        let place = Place::new();
+        for filter in filters {
+            let filter = filter.prepare(Some(&|asked| (*asked == path()).then(|| schema.clone())), &account).unwrap();
+            let evaluation = Evaluation { pages: &place.pages, segment: &New(&fields), rows: payloads.len() };
+            let mut passing = Bitmap::all(payloads.len(), &pool).unwrap();
+            let (is_exact, _) = evaluation.keep(&filter, &mut passing).unwrap();
+            let mut unknown = Bitmap::none(payloads.len(), &pool).unwrap();
+            fields.add_unknown(&mut unknown);
+            for (row, payload) in payloads.iter().enumerate() {
+                let passes = filter.passes(&Subject { payload, point: None });
+                let (found, row) = (passing.get(row as u32), row as u32);
+                prop_assert_eq!(unknown.get(row), changed(row));
+                let is_right = unknown.get(row) || if is_exact { found == passes } else { found || !passes };
+                prop_assert!(is_right, "row {}: {:?} {:?}", row, payload, *filter);
             }
         }
     }
@@ -177,7 +231,7 @@ fn damaged(place: &Place, index: &Index, changes: &[(u32, u64, u8)]) -> Result<I
     let account = &place.budget.root();
     let path = place.folder.path().join("damaged.field");
     let mut out = place.pages.create(&path, account)?;
-    for tag in super::KEYS..=super::NULLS {
+    for tag in super::KEYS..=super::RECORDS {
         let Some(section) = index.file().section(tag) else { continue };
         let mut bytes = vec![0; section.len() as usize];
         section.stream(account, 64 << 10)?.read_exact(&mut bytes)?;
@@ -200,14 +254,15 @@ proptest! {
         payloads in payloads(),
         schema in schema(),
         filters in prop::collection::vec(filter(), 8),
-        changes in prop::collection::vec((super::KEYS..=super::NULLS, any::<u64>(), any::<u8>()), 1..6),
+        changes in prop::collection::vec((super::KEYS..=super::RECORDS, any::<u64>(), any::<u8>()), 1..6),
     ) {
         let place = Place::new();
         let whole = place.build(&payloads, &schema, 8 << 20);
         let Ok(index) = damaged(&place, &whole, &changes) else { return Ok(()) };
         let schema = Arc::new(schema);
         for filter in filters {
-            let filter = filter.with_indexes(&|asked| (*asked == path()).then(|| schema.clone()));
+            let account = place.budget.root();
+            let filter = filter.prepare(Some(&|asked| (*asked == path()).then(|| schema.clone())), &account).unwrap();
             let one = One(&index);
             let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
             let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root(), &place.budget.root())).unwrap();
@@ -240,7 +295,8 @@ fn a_build_in_little_memory_makes_the_same_index() {
         must: vec![Condition::Field(FieldCondition { path: path(), tests: vec![wanted] })],
         ..Filter::default()
     };
-    let filter = filter.with_indexes(&|_| Some(Arc::new(schema.clone())));
+    let account = place.budget.root();
+    let filter = filter.prepare(Some(&|_| Some(Arc::new(schema.clone()))), &account).unwrap();
     let mut counts = Vec::new();
     for index in [&small, &large] {
         let mut passing =

@@ -16,7 +16,7 @@ use crate::index::{Building, write_index};
 use crate::machine::cores;
 use crate::usage::Usage;
 use ramekin_ann::{BuildOptions, Index, Part, Scratch, SearchParams, SliceSource};
-use ramekin_base::{Clock, Error, Result, SystemClock};
+use ramekin_base::{Clock, Error, Result, SystemClock, cancel};
 use ramekin_disk::probe;
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::{Pages, RESERVE};
@@ -236,8 +236,11 @@ impl Built {
         let mut scratches = (0..threads).map(|_| Scratch::new(&self.root)).collect::<Result<Vec<_>>>()?;
         let start = clock.now();
         let goes_on = || (clock.now() - start).as_secs_f64() < MEASURE_S;
+        // The threads work for who waits here.
+        let token = cancel::current().unwrap_or_default();
+        let ask = |scratch| self.ask(&pages, queries, scratch, &next, &found, &goes_on);
         let asked: Vec<Result<(u64, f64)>> = std::thread::scope(|scope| {
-            let one = |scratch| scope.spawn(|| self.ask(&pages, queries, scratch, &next, &found, &goes_on));
+            let one = |scratch| scope.spawn(|| cancel::scope(&token, || ask(scratch)));
             let threads: Vec<_> = scratches.iter_mut().map(one).collect();
             let joined = threads.into_iter().map(|thread| thread.join());
             joined.map(|asked| asked.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
@@ -265,6 +268,7 @@ impl Built {
         let queries = queries.chunks_exact(self.index.dim()).take(COLD_QUERIES);
         let count = queries.len().max(1);
         for query in queries {
+            cancel::check()?;
             self.pages.evict_all();
             self.index.search(&pages, query, K, &params, None, &mut scratch)?;
         }
@@ -290,6 +294,7 @@ impl Built {
             if number >= count && !goes_on() {
                 return Ok((asked, Usage::of_thread().cpu_seconds));
             }
+            cancel::check()?;
             let number = number % count;
             let query = &queries[number * dim..(number + 1) * dim];
             self.index.search_into(pages, query, K, &params, None, scratch, &mut hits)?;

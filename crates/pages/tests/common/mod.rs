@@ -2,7 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, reason = "each test file uses its part, and stops at any error")]
 
 use ramekin_base::limits::PAGE;
-use ramekin_disk::{Engine, Local};
+use ramekin_disk::{Disk, Engine, Local};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::{PageFile, PageWriter, Pages, Priority, Section};
 use std::path::PathBuf;
@@ -22,6 +22,10 @@ impl World {
     pub fn new(budget: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let disk = Arc::new(Local::new(Engine::Pread, folder.path()).unwrap());
+        Self::on(disk, folder, budget)
+    }
+
+    pub fn on(disk: Arc<dyn Disk>, folder: TempDir, budget: u64) -> Self {
         let budget = Budget::new(budget);
         let account = budget.root().child("files", "");
         let cache_account = budget.root().child("pages", "");

@@ -1,0 +1,133 @@
+//! Answers that are packed by gzip on their way out, for clients that ask for it.
+//!
+//! ```text
+//!   the answer's bytes, 16 KiB at a time ─► deflate ─► a chunk to the connection, when it asks for the next one
+//! ```
+//!
+//! Nothing of it is held twice: what is packed waits nowhere, and the text is there until its last byte is out.
+
+use crate::answer::Answer;
+use crate::limits::PACK_MIN;
+use axum::body::{Body, HttpBody};
+use axum::http::{HeaderMap, HeaderValue, header};
+use axum::response::Response;
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use hyper::body::Frame;
+use ramekin_memory::Reservation;
+use std::io::Write;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+/// Bytes that are packed before other tasks have a turn.
+const STEP: usize = 16 << 10;
+
+/// Whether a client wants its answer packed, and that pays.
+pub fn is_wanted(headers: &HeaderMap, answer: &Answer) -> bool {
+    answer.body.len() >= PACK_MIN && headers.get_all(header::ACCEPT_ENCODING).iter().any(names_gzip)
+}
+
+/// `gzip, br;q=0.5`, or `*`; not `gzip;q=0`.
+fn names_gzip(value: &HeaderValue) -> bool {
+    let Ok(text) = value.to_str() else { return false };
+    let weight = |name: &str| {
+        text.split(',').find_map(|one| {
+            let (own, weight) = one.split_once(';').unwrap_or((one, "q=1"));
+            let weight = weight.trim().strip_prefix("q=").and_then(|weight| weight.trim().parse::<f32>().ok());
+            own.trim().eq_ignore_ascii_case(name).then(|| weight.unwrap_or(1.0))
+        })
+    };
+    weight("gzip").or_else(|| weight("*")).is_some_and(|weight| weight > 0.0)
+}
+
+/// The answer as a stream of packed chunks.
+pub fn response(answer: Answer, memory: Reservation) -> Response {
+    let text = answer.body.clone();
+    let encoder = GzEncoder::new(Vec::with_capacity(STEP), Compression::fast());
+    let mut response = answer.response();
+    *response.body_mut() = Body::new(Packed { text, encoder: Some(encoder), _memory: memory });
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    headers.insert(header::VARY, HeaderValue::from_static("accept-encoding"));
+    response
+}
+
+struct Packed {
+    text: Bytes,
+    /// None after the last chunk.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+    _memory: Reservation,
+}
+
+impl Packed {
+    /// The next chunk; `None` at the end.
+    fn chunk(&mut self) -> std::io::Result<Option<Bytes>> {
+        while let Some(encoder) = &mut self.encoder {
+            if self.text.is_empty() {
+                return Ok(self.encoder.take().map(GzEncoder::finish).transpose()?.map(Bytes::from));
+            }
+            let piece = self.text.split_to(self.text.len().min(STEP));
+            encoder.write_all(&piece)?;
+            let out = encoder.get_mut();
+            if !out.is_empty() {
+                return Ok(Some(Bytes::from(std::mem::replace(out, Vec::with_capacity(STEP)))));
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl HttpBody for Packed {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        Poll::Ready(self.chunk().map(|chunk| chunk.map(Frame::data)).transpose())
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.encoder.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::BodyExt;
+    use ramekin_memory::Budget;
+    use std::io::Read;
+
+    #[tokio::test]
+    async fn a_packed_answer_is_the_answer() {
+        let budget = Budget::new(1 << 20);
+        let text: String = (0..100_000).map(|number| format!("{{\"id\":{number}}},")).collect();
+        let memory = budget.root().child("answers", "").try_reserve(1000).unwrap();
+        let response = response(Answer::json(text.clone().into()), memory);
+        assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
+        let packed = response.into_body().collect().await.unwrap().to_bytes();
+        assert!(packed.len() * 3 < text.len());
+        let mut unpacked = String::new();
+        flate2::read::GzDecoder::new(&packed[..]).read_to_string(&mut unpacked).unwrap();
+        assert_eq!(unpacked, text);
+        assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn who_asks_for_it() {
+        for (value, wanted) in [
+            ("gzip", true),
+            ("br, gzip;q=0.5", true),
+            ("*", true),
+            ("gzip;q=0", false),
+            ("gzip;q=0, *", false),
+            ("identity", false),
+            ("", false),
+        ] {
+            assert_eq!(names_gzip(&HeaderValue::from_static(value)), wanted, "{value}");
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What grows from outside bytes carries what it is booked with: in the code that reads requests no list, text or map stands
+//! that can grow without asking. `BookedVec` and `Room` of `memory` ask; messages are written by `base::message`, which ends.
+//!
+//! Like the checks of `floors.rs` this reads text, not syntax.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may panic in its helpers, and reads the tree"
+)]
+
+use std::path::{Path, PathBuf};
+
+/// Folders and files that are held to it.
+const HELD_TO_IT: &[&str] = &["crates/door-qdrant/src/wire"];
+
+/// What can grow without asking.
+const REFUSED: &[&str] =
+    &["Vec", "String", "HashMap", "BTreeMap", "VecDeque", "collect", "to_owned", "to_string", "format!", "vec!"];
+
+/// Lines that may use one all the same, each with its bound: file, what stands in the line, why it cannot grow.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("json.rs", "path: String,", "at most 1 KiB: `message` writes it"),
+    ("json.rs", "message: String,", "at most 1 KiB: `message` writes it"),
+    ("json.rs", "path: String::new()", "empty"),
+    ("json.rs", "fn unescaped(text: &str) -> String", "as long as the string it is of: booked, or at most 4 KiB"),
+    ("json.rs", "String::with_capacity(text.len())", "the same"),
+    ("json.rs", "error.to_string()", "a message about a value of at most 4 KiB"),
+    ("parts.rs", "BookedVec<String>", "at most 64 names of 255 bytes, each booked"),
+    ("parts.rs", "name.to_owned()", "a checked name, booked in the line before"),
+    ("vector.rs", "columns: Vec<Column>", "at most 64 columns"),
+    ("vector.rs", "-> Vec<Column>", "the same"),
+    ("vector.rs", "checked_name(name)?.to_owned()", "at most 64 names of 255 bytes"),
+    ("vector.rs", "present: Vec::new(), data: Vec::new()", "both grow by `Room::extend` alone"),
+    ("vector.rs", "data: &mut Vec<f32>", "grows by `Room::extend` alone"),
+];
+
+/// So many exceptions are enough.
+const EXCEPTIONS_MAX: usize = 20;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn files(place: &Path, found: &mut Vec<PathBuf>) {
+    if place.is_file() {
+        found.push(place.to_owned());
+        return;
+    }
+    for entry in std::fs::read_dir(place).unwrap() {
+        files(&entry.unwrap().path(), found);
+    }
+}
+
+/// Whether a word stands in a line by itself: `BookedVec` is no `Vec`.
+fn holds(line: &str, word: &str) -> bool {
+    let is_part = |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    line.match_indices(word).any(|(at, _)| {
+        let (before, after) = (at.checked_sub(1), at + word.len());
+        !is_part(before.and_then(|at| line.as_bytes().get(at))) && !is_part(line.as_bytes().get(after))
+    })
+}
+
+/// The numbers and texts of lines of production code that hold a refused word.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let code = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let lines = code.lines().map(|line| line.split("//").next().unwrap_or_default());
+    lines.enumerate().filter(|(_, line)| REFUSED.iter().any(|word| holds(line, word)))
+}
+
+#[test]
+fn what_reads_requests_cannot_grow_without_asking() {
+    assert!(EXCEPTIONS.len() <= EXCEPTIONS_MAX, "{} exceptions", EXCEPTIONS.len());
+    let mut all = Vec::new();
+    HELD_TO_IT.iter().for_each(|place| files(&root().join(place), &mut all));
+    assert!(all.len() >= 7, "the files were not found");
+    let (mut found, mut used) = (Vec::new(), vec![false; EXCEPTIONS.len()]);
+    for path in all {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (number, line) in lines(&text) {
+            let of = |(file, fragment, _): &(&str, &str, &str)| path.ends_with(file) && line.contains(fragment);
+            match EXCEPTIONS.iter().position(of) {
+                Some(exception) => used[exception] = true,
+                None => found.push(format!("{}:{}: {}", path.display(), number + 1, line.trim())),
+            }
+        }
+    }
+    assert!(found.is_empty(), "use BookedVec, Room and message, or name the bound:\n{}", found.join("\n"));
+    for ((file, fragment, _), used) in EXCEPTIONS.iter().zip(used) {
+        assert!(used, "the exception of {file} is not needed any more: {fragment}");
+    }
+}
+
+#[test]
+fn planted_mistakes_are_found() {
+    let text = "let a: BookedVec<u8> = b.finish();\nlet c = Vec::new(); // Vec\nlet d = e.collect();\nlet f = format!(\"\");\n\
+                // a String\nformat_args!()\n#[cfg(test)]\nmod tests { String }";
+    assert_eq!(lines(text).map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 3]);
+}

@@ -1,0 +1,258 @@
+//! Writes that depend on what is stored: changes of payloads and vectors, deletes by a filter, conditional upserts.
+//!
+//! ```text
+//!   writer:  takes it from the queue ──► hands it over; the collection's later writes wait in the queue, others go on
+//!   changer: reads what is there ─► a piece of the change ─► writer: logs it, fsync with all who wait, applies it ─┐
+//!               ▲                                                                                                  │
+//!               └────────────────────────────── next piece ◄───────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A change may be of millions of points. While it goes on nobody else writes to its collection, so each piece is made of what
+//! the pieces before it left there. The writer never reads for it; between two pieces it serves whoever else waits. The log
+//! has whole upserts, whole payloads and ids, so replay never has to read anything else. A change done twice gives what it
+//! gives once: one that ended half-way is simply sent again.
+
+use crate::api::{Batch, Mode, Parts, PayloadChange, Selection, Write};
+use crate::collection::{Collection, Located};
+use crate::health::FaultKind;
+use crate::payload_write::{self, Changed};
+use crate::rewrite::{self, VectorChange};
+use crate::shared::Shared;
+use crate::writer::{Answer, Reply, Request};
+use crate::{conditional, read};
+use ramekin_base::{Error, PointId, Result, cancel, supervise};
+use ramekin_fields::Filter;
+use ramekin_memory::Reservation;
+use std::collections::HashSet;
+use std::sync::{Arc, mpsc};
+
+/// Points that a filter selects at a time, and the most of a piece.
+const PIECE_POINTS: usize = 1024;
+/// Bytes of a piece after which it is not added to.
+const PIECE_BYTES: usize = 512 << 10;
+/// Points that are read and changed at a time.
+pub(crate) const REWRITE_POINTS: usize = 64;
+
+/// A write that waits for a changer.
+pub(crate) struct Change {
+    pub(crate) collection: Arc<Collection>,
+    pub(crate) write: Write,
+    pub(crate) sequence: u64,
+    pub(crate) answer: Answer,
+}
+
+/// What is logged and applied as one.
+pub(crate) enum What {
+    Delete(Vec<PointId>),
+    /// Whole points that take the place of what was read; no id is named twice.
+    Upserts(Vec<Batch>),
+    Payloads(Vec<(PointId, Box<str>)>),
+}
+
+/// A piece of a change, on its way to the log.
+pub(crate) struct Piece {
+    pub(crate) what: What,
+    /// Where its points stand in segments, so that the writer need not look.
+    pub(crate) located: Vec<Located>,
+    /// What its data holds.
+    pub(crate) _memory: Vec<Reservation>,
+}
+
+/// Sees a piece through until it is applied.
+pub(crate) type Log<'a> = &'a mut dyn FnMut(Piece) -> Result<()>;
+
+/// Does changes until the store closes and none is left.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    while let Some(change) = shared.queue.take_change() {
+        let Change { collection, write, sequence, answer } = change;
+        let mut log = |piece| send(shared, &collection, piece);
+        let asker = answer.asker.clone();
+        let work = || Changer { shared, collection: &collection, asker, log: &mut log }.change(write);
+        let changed = supervise::caught("a change", work);
+        if let Err(error) = &changed {
+            shared.noted(&collection, FaultKind::Read, error);
+        }
+        // Whoever hears the answer finds the collection open to his next write.
+        shared.queue.changed(collection.number);
+        answer.give_unless(sequence, changed);
+    }
+}
+
+/// Hands a piece to the writer and waits until it is applied. Where it finds no memory or too long a log, what is new is
+/// written out first; the writer does not wait for that.
+fn send(shared: &Shared, collection: &Arc<Collection>, mut piece: Piece) -> Result<()> {
+    loop {
+        let seen = shared.sealed.count();
+        let (answer, answered) = mpsc::sync_channel(1);
+        shared.queue.put_piece(Request::Piece { collection: collection.clone(), piece, answer });
+        match answered.recv() {
+            Ok(Reply::Done(outcome)) => {
+                outcome?;
+                return collection.check_current();
+            }
+            Ok(Reply::Later(back)) => piece = back,
+            Err(_) => return Err(Error::closed("the writer has stopped")),
+        }
+        shared.seal_or_wait(seen)?;
+    }
+}
+
+/// Makes a change's pieces, one after the other.
+pub(crate) struct Changer<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) collection: &'a Arc<Collection>,
+    /// Who waits for it, as long as nothing of it is logged: only then may it be left undone.
+    pub(crate) asker: Option<cancel::Token>,
+    pub(crate) log: Log<'a>,
+}
+
+impl Changer<'_> {
+    /// Does a change, durably. Returns the first of its ids that no point has.
+    pub(crate) fn change(&mut self, write: Write) -> Result<Option<PointId>> {
+        match write {
+            Write::Delete(points) => self.each_page(&points, |changer, ids| changer.delete(ids).map(|()| None)),
+            Write::Payload { points, change } => {
+                self.each_page(&points, |changer, ids| changer.change_payloads(ids, &change))
+            }
+            Write::DeleteVectors { points, names } => {
+                let change = VectorChange::Delete(names);
+                self.each_page(&points, |changer, ids| changer.rewrite(ids, &change))
+            }
+            Write::UpdateVectors(mut batch) => {
+                let ids = std::mem::take(&mut batch.ids);
+                self.rewrite(&ids, &VectorChange::Replace(batch))
+            }
+            Write::Conditional { batch, mode, filter } => {
+                self.write_conditionally(&batch, mode, &filter).map(|()| None)
+            }
+            Write::Upsert(_) => Err(Error::bug("an upsert depends on nothing")),
+        }
+    }
+
+    fn log(&mut self, what: What, memory: Vec<Reservation>) -> Result<()> {
+        let locate = |ids: &[PointId]| self.collection.locate(&self.shared.pages, ids);
+        let located = match &what {
+            What::Delete(ids) => vec![locate(ids)?],
+            What::Upserts(batches) => batches.iter().map(|batch| locate(&batch.ids)).collect::<Result<_>>()?,
+            What::Payloads(points) => {
+                let ids: Vec<PointId> = points.iter().map(|(id, _)| *id).collect();
+                vec![locate(&ids)?]
+            }
+        };
+        // From here on it is done to its end, whoever waits.
+        self.asker = None;
+        (self.log)(Piece { what, located, _memory: memory })
+    }
+
+    /// Calls `change` with the points of a selection, a page at a time where a filter selects them. A point that is
+    /// there when its page's turn comes and passes the filter is changed.
+    fn each_page(
+        &mut self,
+        points: &Selection,
+        mut change: impl FnMut(&mut Self, &[PointId]) -> Result<Option<PointId>>,
+    ) -> Result<Option<PointId>> {
+        let filter = match points {
+            Selection::Ids(ids) => return change(self, ids),
+            Selection::Filter(filter) => filter,
+        };
+        let mut from = None;
+        loop {
+            let parts = Parts::default();
+            let look = || read::scroll(self.shared, self.collection, from, PIECE_POINTS, filter, &parts);
+            let asker = self.asker.clone().unwrap_or_default();
+            let page = cancel::scope(&asker, || self.shared.read(self.collection, look))?.value;
+            let ids: Vec<PointId> = page.records.iter().map(|record| record.id).collect();
+            if !ids.is_empty() {
+                change(self, &ids)?;
+            }
+            match page.next {
+                Some(_) => from = page.next,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn delete(&mut self, ids: &[PointId]) -> Result<()> {
+        ids.chunks(PIECE_POINTS).try_for_each(|ids| self.log(What::Delete(ids.to_vec()), Vec::new()))
+    }
+
+    /// Changes the payloads of the points that exist. The pieces of one change need not see each other, even if an id is
+    /// named again.
+    fn change_payloads(&mut self, ids: &[PointId], change: &PayloadChange) -> Result<Option<PointId>> {
+        let (mut from, mut most, mut missing) = (0, REWRITE_POINTS, None);
+        let (mut points, mut memory, mut bytes) = (Vec::new(), Vec::new(), 0);
+        while from < ids.len() {
+            let some = &ids[from..(from + most).min(ids.len())];
+            match payload_write::changed(self.shared, self.collection, some, change) {
+                // What was made so far makes room, and of big payloads fewer at a time may fit.
+                Err(error) if error.kind().is_memory() && !points.is_empty() => bytes = PIECE_BYTES,
+                Err(error) if error.kind().is_memory() && some.len() > 1 => most = some.len() / 2,
+                changed => {
+                    let Changed { points: new, missing: absent, memory: held } = changed?;
+                    missing = missing.or(absent);
+                    bytes += new.iter().map(|(_, text)| text.len()).sum::<usize>();
+                    points.extend(new);
+                    memory.extend(held);
+                    from += some.len();
+                }
+            }
+            if bytes >= PIECE_BYTES || points.len() + most > PIECE_POINTS || from == ids.len() && !points.is_empty() {
+                self.log(What::Payloads(std::mem::take(&mut points)), std::mem::take(&mut memory))?;
+                bytes = 0;
+            }
+        }
+        Ok(missing)
+    }
+
+    /// Reads points, changes their vectors, and logs them whole.
+    fn rewrite(&mut self, ids: &[PointId], change: &VectorChange) -> Result<Option<PointId>> {
+        let (mut from, mut missing) = (0, None);
+        let (mut batches, mut named, mut bytes) = (Vec::new(), HashSet::new(), 0);
+        while from < ids.len() {
+            let range = from..(from + REWRITE_POINTS).min(ids.len());
+            // An id that is named again is made of what the piece before left there.
+            if ids[range.clone()].iter().any(|id| named.contains(id)) {
+                self.log(What::Upserts(std::mem::take(&mut batches)), Vec::new())?;
+                (named, bytes) = (HashSet::new(), 0);
+            }
+            from = range.end;
+            named.extend(ids[range.clone()].iter().copied());
+            let (batch, absent) = rewrite::resolve(self.shared, self.collection, ids, change, range)?;
+            missing = missing.or(absent);
+            // One batch may be as big as all new points together may be.
+            if bytes > 0 && bytes + batch.bytes() > PIECE_BYTES {
+                self.log(What::Upserts(std::mem::take(&mut batches)), Vec::new())?;
+                (named, bytes) = (batch.ids.iter().copied().collect(), 0);
+            }
+            bytes += batch.bytes();
+            batches.extend((!batch.ids.is_empty()).then_some(batch));
+            if named.len() + REWRITE_POINTS > PIECE_POINTS || from == ids.len() && !batches.is_empty() {
+                self.log(What::Upserts(std::mem::take(&mut batches)), Vec::new())?;
+                (named, bytes) = (HashSet::new(), 0);
+            }
+        }
+        Ok(missing)
+    }
+
+    fn write_conditionally(&mut self, batch: &Batch, mode: Mode, filter: &Filter) -> Result<()> {
+        for from in (0..batch.ids.len()).step_by(REWRITE_POINTS) {
+            let range = from..(from + REWRITE_POINTS).min(batch.ids.len());
+            let mut batch = conditional::written(self.shared, self.collection, batch, range, mode, filter)?;
+            if mode == Mode::Vectors {
+                let ids = std::mem::take(&mut batch.ids);
+                self.rewrite(&ids, &VectorChange::Replace(batch))?;
+            } else if !batch.ids.is_empty() {
+                // Later points of the same change may name the same id again.
+                self.log(What::Upserts(vec![batch]), Vec::new())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Batch {
+    fn bytes(&self) -> usize {
+        let vectors: usize = self.columns.iter().map(|column| column.data.len() * 4).sum();
+        vectors + self.payloads.iter().map(|text| text.len()).sum::<usize>()
+    }
+}

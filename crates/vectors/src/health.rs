@@ -1,0 +1,170 @@
+//! What is wrong with a collection, each fault by its kind, until its own success ends it.
+//!
+//! ```text
+//!   seal, fold, merge, index ── fails ──► Fault { why, how often, when it is tried again } ── the next one succeeds ──► gone
+//!   a read of the disk       ── fails ──► Fault ── the next read succeeds ──► gone
+//!   a file fails a checksum ────────────► kept by the file: gone when another takes its place
+//!   other damage, a write that is logged and not applied ──► Fault ── a restart ──► gone
+//! ```
+//!
+//! The collection is red while there is one. A fault is said once in the log, when it is new or says something else. There
+//! is one of a kind at most, and a kind for each indexed field, so they are bounded.
+
+use parking_lot::Mutex;
+use ramekin_base::{Error, Kind, Result};
+use ramekin_fields::Path;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What failed; the worst first.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum FaultKind {
+    /// A write is in the log and not in memory: nothing more may be written.
+    Diverged,
+    /// The log takes no more.
+    Log,
+    /// Stored bytes contradict themselves where no page fails its checksum.
+    Damage,
+    Seal,
+    Fold,
+    Merge,
+    Index(Path),
+    Read,
+}
+
+impl fmt::Display for FaultKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Diverged => f.write_str("a write is logged and could not be applied"),
+            Self::Log => f.write_str("writes are refused"),
+            Self::Damage => f.write_str("damage"),
+            Self::Seal => f.write_str("seal failed"),
+            Self::Fold => f.write_str("fold failed"),
+            Self::Merge => f.write_str("merge failed"),
+            Self::Index(path) => write!(f, "index of `{path}` failed"),
+            Self::Read => f.write_str("a read failed"),
+        }
+    }
+}
+
+struct Fault {
+    text: String,
+    times: u32,
+    /// By the store's clock: not tried again before.
+    retry_ms: u64,
+}
+
+/// The first wait after a failure, and how often it doubles: up to 32 s.
+const RETRY_MS: u64 = 500;
+const RETRY_DOUBLINGS: u32 = 6;
+
+#[derive(Default)]
+pub(crate) struct Health {
+    faults: Mutex<BTreeMap<FaultKind, Fault>>,
+    /// A look that costs nothing, for reads that succeed.
+    read_failed: AtomicBool,
+}
+
+impl Health {
+    /// Takes note of what became of a piece of work: a success ends its own fault and no other.
+    pub(crate) fn note<T>(&self, kind: FaultKind, name: &str, outcome: &Result<T>, now_ms: u64) {
+        match outcome {
+            Ok(_) => self.clear(&kind),
+            Err(error) if matches!(error.kind(), Kind::Closed | Kind::Cancelled) => {}
+            // What finds too little memory for the moment is made later, and nothing is wrong until then.
+            Err(error) if error.kind() == Kind::Busy && matches!(kind, FaultKind::Merge | FaultKind::Index(_)) => {
+                tracing::warn!(collection = name, "{kind}, put off: {error}");
+            }
+            // Damage is said with its file.
+            Err(error) if error.kind() == Kind::Corrupt => self.raise(kind, None, error, now_ms),
+            Err(error) => self.raise(kind, Some(name), error, now_ms),
+        }
+    }
+
+    /// A fault of the collection `name`; `None`: somebody has said it already.
+    pub(crate) fn raise(&self, kind: FaultKind, name: Option<&str>, error: &Error, now_ms: u64) {
+        if kind == FaultKind::Read {
+            self.read_failed.store(true, Ordering::Relaxed);
+        }
+        let text = format!("{kind}: {error}");
+        let mut faults = self.faults.lock();
+        let before = faults.get(&kind);
+        let times = before.map_or(0, |fault| fault.times) + 1;
+        if let Some(name) = name.filter(|_| before.is_none_or(|fault| fault.text != text)) {
+            tracing::error!(collection = name, "{text}");
+        }
+        let retry_ms = now_ms + (RETRY_MS << times.min(RETRY_DOUBLINGS));
+        faults.insert(kind, Fault { text, times, retry_ms });
+    }
+
+    pub(crate) fn clear(&self, kind: &FaultKind) {
+        self.faults.lock().remove(kind);
+    }
+
+    /// A read succeeded: the disk answers again.
+    pub(crate) fn read_succeeded(&self) {
+        if self.read_failed.load(Ordering::Relaxed) {
+            self.read_failed.store(false, Ordering::Relaxed);
+            self.clear(&FaultKind::Read);
+        }
+    }
+
+    /// Whether it failed and it is not yet time to try again.
+    pub(crate) fn waits(&self, kind: &FaultKind, now_ms: u64) -> bool {
+        self.faults.lock().get(kind).is_some_and(|fault| now_ms < fault.retry_ms)
+    }
+
+    /// What one kind of fault says.
+    pub(crate) fn of(&self, kind: &FaultKind) -> Option<String> {
+        self.faults.lock().get(kind).map(|fault| fault.text.clone())
+    }
+
+    /// The worst of all.
+    pub(crate) fn worst(&self) -> Option<String> {
+        self.faults.lock().values().next().map(|fault| fault.text.clone())
+    }
+
+    /// Forgets the faults of indexes that are not wanted any more.
+    pub(crate) fn keep_indexes(&self, is_wanted: impl Fn(&Path) -> bool) {
+        self.faults.lock().retain(|kind, _| !matches!(kind, FaultKind::Index(path) if !is_wanted(path)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_own_success_ends_a_fault() {
+        let health = Health::default();
+        let failed = |text: &str| Err::<(), _>(Error::io(text));
+        health.note(FaultKind::Seal, "c", &failed("no disk"), 0);
+        health.note(FaultKind::Damage, "c", &failed("broken"), 0);
+        for kind in [FaultKind::Merge, FaultKind::Fold, FaultKind::Index(Path::parse("a").unwrap())] {
+            health.note(kind, "c", &Ok(()), 0);
+        }
+        assert_eq!(health.worst().as_deref(), Some("damage: broken"));
+        health.note(FaultKind::Seal, "c", &Ok(()), 0);
+        assert!(health.of(&FaultKind::Seal).is_none() && health.of(&FaultKind::Damage).is_some());
+    }
+
+    #[test]
+    fn what_fails_is_tried_later_and_later() {
+        let health = Health::default();
+        for (times, pause) in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 32_000].into_iter().enumerate() {
+            health.note(FaultKind::Merge, "c", &Err::<(), _>(Error::bug("planted")), 0);
+            assert!(health.waits(&FaultKind::Merge, pause - 1), "{times}");
+            assert!(!health.waits(&FaultKind::Merge, pause), "{times}");
+        }
+        assert!(!health.waits(&FaultKind::Seal, 0));
+    }
+
+    #[test]
+    fn too_little_memory_puts_a_merge_off_and_no_more() {
+        let health = Health::default();
+        health.note(FaultKind::Merge, "c", &Err::<(), _>(Error::busy("full")), 0);
+        health.note(FaultKind::Merge, "c", &Err::<(), _>(Error::closed("stopping")), 0);
+        assert!(health.worst().is_none());
+    }
+}

@@ -1,0 +1,168 @@
+//! What takes long stops nobody else: the disk is held at a gate, and what others ask must get through meanwhile.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something is not as expected")]
+
+mod gate;
+
+use gate::{Call, Gate, Gated};
+use ramekin_base::{PointId, SystemClock};
+use ramekin_disk::{Engine, probe};
+use ramekin_fields::{Condition, FieldCondition, Filter, Match, Scalar, Test};
+use ramekin_memory::Budget;
+use ramekin_pages::Pages;
+use ramekin_vectors::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+const DIM: usize = 4;
+
+/// A store with its threads, on a disk behind a gate.
+struct Held {
+    store: Store,
+    gate: Gate,
+    _folder: tempfile::TempDir,
+}
+
+impl Held {
+    fn new(collections: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let gate = Gate::default();
+        let store = open(folder.path(), &gate);
+        collections.iter().for_each(|name| create(&store, name));
+        Self { store, gate, _folder: folder }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.gate.open();
+        self.store.close();
+    }
+}
+
+fn open(folder: &Path, gate: &Gate) -> Store {
+    let (disk, _) = probe(folder, Some(Engine::Pread)).unwrap();
+    let disk = Arc::new(Gated { disk, gate: gate.clone() });
+    let budget = Budget::new(64 << 20);
+    let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 1 << 36).unwrap();
+    let account = budget.root().child("vectors", "");
+    let (folder, clock) = (folder.to_owned(), Arc::new(SystemClock::new()));
+    Store::open(StoreOptions { disk, folder, pages, budget, account, clock, build_threads: 1, threads: true }).unwrap()
+}
+
+fn create(store: &Store, name: &str) {
+    let vector = VectorConfig::new(DIM, MetricName::Dot);
+    let config = CollectionConfig::new(BTreeMap::from([(UNNAMED.to_owned(), vector)]));
+    store.create_collection(name, config).unwrap();
+}
+
+fn write(store: &Store, name: &str, write: Write) {
+    let (done, answer) = mpsc::sync_channel(1);
+    let done = Box::new(move |outcome| done.send(outcome).unwrap());
+    store.write(name, write, Wait::Visible, Vec::new(), done).unwrap();
+    answer.recv().unwrap().unwrap();
+}
+
+/// Points with these ids, each with a payload of so many bytes.
+fn points(ids: std::ops::Range<u64>, payload: usize) -> Write {
+    let count = ids.end - ids.start;
+    let column = Column {
+        name: String::new(),
+        dim: DIM,
+        present: (0..count as u32).collect(),
+        data: ids.clone().flat_map(|id| [id as f32, 1.0, 0.0, 0.0]).collect(),
+    };
+    let text = format!("{{\"t\":\"{}\"}}", "x".repeat(payload));
+    let payloads = ids.clone().map(|_| text.as_str().into()).collect();
+    Write::Upsert(Batch { ids: ids.map(PointId::Num).collect(), columns: vec![column], payloads })
+}
+
+fn query(store: &Store, name: &str) -> Vec<PointId> {
+    let query = Query::new(Target::Vector(vec![1.0, 0.0, 0.0, 0.0]), 3);
+    let (found, _) = store.query(name, &query).unwrap();
+    found.value.iter().map(|scored| scored.record.id).collect()
+}
+
+fn count(store: &Store, name: &str) -> u64 {
+    store.count(name, &Filter::default(), true).unwrap()
+}
+
+fn is_segment(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "seg")
+}
+
+fn is_log(path: &Path) -> bool {
+    path.components().any(|part| part.as_os_str() == "log")
+}
+
+#[test]
+fn a_flush_that_reads_its_log_stops_neither_writes_nor_queries() {
+    let held = Held::new(&["c", "other"]);
+    let (store, gate) = (&held.store, &held.gate);
+    write(store, "c", points(0..200, 1000));
+    gate.close(|call, path| call == Call::Read && is_log(path));
+    assert!(store.freeze_for_tests("c").unwrap());
+    gate.arrived();
+    gate.while_closed(|| {
+        write(store, "other", points(0..1, 0));
+        // One that is new, one that is in the part that is being written, and one of it that goes.
+        write(store, "c", points(1000..1001, 0));
+        write(store, "c", points(199..200, 0));
+        write(store, "c", Write::Delete(Selection::Ids(vec![PointId::Num(7)])));
+        assert_eq!(query(store, "c"), [1000, 199, 198].map(PointId::Num));
+        assert_eq!(query(store, "other"), [PointId::Num(0)]);
+        assert_eq!(count(store, "c"), 200);
+    });
+    gate.open();
+    while store.info("c").unwrap().bytes_on_disk == 0 {
+        std::thread::yield_now();
+    }
+    assert_eq!((count(store, "c"), query(store, "c")), (200, [1000, 199, 198].map(PointId::Num).to_vec()));
+}
+
+/// Lets all of [`points`] with so long a payload pass.
+fn filter(payload: usize) -> Filter {
+    let test = Test::Match(Match::Value(Scalar::Word("x".repeat(payload).into())));
+    let field = FieldCondition { path: ramekin_fields::Path::of_key("t"), tests: vec![test] };
+    Filter { must: vec![Condition::Field(field)], ..Filter::default() }
+}
+
+#[test]
+fn a_long_change_stops_only_the_writes_of_its_own_collection() {
+    let held = Held::new(&["c", "other"]);
+    let (store, gate) = (&held.store, &held.gate);
+    write(store, "c", points(0..3000, 100));
+    assert!(store.freeze_for_tests("c").unwrap());
+    while store.info("c").unwrap().bytes_on_disk == 0 {
+        std::thread::yield_now();
+    }
+    gate.close(|call, path| call == Call::Read && is_segment(path));
+    let (done, answer) = mpsc::sync_channel(2);
+    let then = |write: Write| {
+        let done = done.clone();
+        store
+            .write("c", write, Wait::Visible, Vec::new(), Box::new(move |outcome| done.send(outcome).unwrap()))
+            .unwrap();
+    };
+    // The change reads what it is to delete; the write behind it is of its collection and must not overtake it.
+    then(Write::Delete(Selection::Filter(filter(100))));
+    then(points(5..6, 100));
+    gate.arrived();
+    gate.while_closed(|| {
+        write(store, "other", points(0..1, 0));
+        write(
+            store,
+            "other",
+            Write::Payload { points: Selection::Ids(vec![PointId::Num(0)]), change: PayloadChange::Clear },
+        );
+        write(store, "other", Write::Delete(Selection::Ids(vec![PointId::Num(0)])));
+        create(store, "new");
+        write(store, "new", points(0..2, 0));
+    });
+    assert!(answer.try_recv().is_err());
+    gate.open();
+    answer.recv().unwrap().unwrap();
+    answer.recv().unwrap().unwrap();
+    assert_eq!((count(store, "c"), count(store, "new")), (1, 2));
+}

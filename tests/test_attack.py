@@ -1,0 +1,56 @@
+"""Drawn attacks on every endpoint: the server lives, within its budget, and answers others meanwhile. In full: bench/attack.py."""
+
+import os
+import random
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.attack import start_of
+from tests.attack import bodies, run, surface
+from tests.attack.kinds import Text, Whole
+
+ROUTES = Path(__file__).resolve().parent.parent / "crates" / "door-qdrant" / "src" / "routes.rs"
+
+
+def test_the_table_of_the_attacks_has_every_route_that_is_built():
+    routes = re.findall(r'^    (GET|PUT|POST|PATCH|DELETE) "([^"]+)" (\w+) ([\w:]+);', ROUTES.read_text(), re.M)
+    built = {(method, path, access) for method, path, access, handler in routes if handler != "unbuilt"}
+    assert built == {(endpoint.method, endpoint.path, endpoint.access) for endpoint in surface.ENDPOINTS}
+
+
+def test_bodies_are_repeatable_and_at_least_half_of_the_limit_or_malformed():
+    most = 300_000
+    for attack in run.plan(3, 300):
+        one, two = (bodies.draw(attack.spots, random.Random(f"3/{attack.number}"), most) for _ in range(2))
+        assert one == two
+        assert len(one.text) >= most // 2 or one.form in bodies.MALFORMED, (str(attack), one.form)
+
+
+def test_the_deck_is_shared_out_and_a_seed_draws_the_same_again():
+    deck = run.deck()
+    attacks = [attack for budget in ("24MiB", "48MiB", "256MiB") for attack in run.plan(1, 2_000, start_of(budget))]
+    assert {cell for attack in attacks for cell in attack.cells} == set(deck)
+    assert [str(attack) for attack in run.plan(5, 50)] == [str(attack) for attack in run.plan(5, 50)]
+
+
+def test_distinct_items_are_distinct():
+    some = bodies.items(b"%d", 1_000).split(b",")
+    assert len(set(some)) == len(some) > 50
+    assert bodies.legal(Text(""), random.Random(1), 500).startswith(b'"')
+    assert len(bodies.legal(Whole(1), random.Random(1), 500)) > 400
+
+
+@pytest.mark.parametrize(("memory", "attacks"), [("24MiB", 17), ("48MiB", 17), ("256MiB", 16)])
+def test_drawn_attacks_neither_kill_nor_stop_it(tmp_path, capsys, memory, attacks):
+    seed = int(os.environ.get("ATTACK_SEED", "1"))
+    start = random.Random(f"{seed}/{memory}").randrange(len(run.deck()))
+    began = time.monotonic()
+    result = run.run(tmp_path / "data", memory, run.plan(seed, attacks, start), seed, within_s=None)
+    with capsys.disabled():
+        limits = "" if result.limited else ", NOT LIMITED: no cgroup may be made here"
+        print(f"\n  {memory}: {len(result.done)} attacks, seed {seed}, from {start} of the deck, {time.monotonic() - began:.0f} s{limits}")
+    assert not result.faults, f"bench/attack.py --memory {memory} --seed {seed} --start {start}:\n" + "\n".join(result.faults)
+    assert len(result.done) == attacks
