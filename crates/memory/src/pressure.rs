@@ -2,10 +2,11 @@
 //!
 //! ```text
 //!   1. Pages       cached pages nobody holds: costs a read later
-//!   2. Residency   whole sections go from resident to paged, widest codes first
-//!   3. Idle        the floor of merges, while none runs: only short reservations borrow it, the next merge waits for them
-//!   4. (writes)    new writes wait up to their timeout, then 429
-//!   5. (refusal)   what can never fit: 507
+//!   2. Allocator   what the allocator keeps of what was freed goes back to the kernel: costs page faults
+//!   3. Residency   whole sections go from resident to paged, widest codes first
+//!   4. Idle        the floor of merges, while none runs: only short reservations borrow it, the next merge waits for them
+//!   5. (writes)    new writes wait up to their timeout, then 429
+//!   6. (refusal)   what can never fit: 507
 //!   reads go on; seal, delete and a merge under way live on floors and are never asked
 //! ```
 
@@ -13,6 +14,7 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum YieldOrder {
     Pages,
+    Allocator,
     Residency,
     Idle,
 }

@@ -1,7 +1,8 @@
 //! The watch: one thread that wakes each second and compares what is booked with what is so.
 //!
 //! ```text
-//!   allocator gives back what it no longer needs; what it still keeps, in pieces among what it handed out, is booked
+//!   allocator gives back what it no longer needs; what it still keeps, in pieces among what it handed out, is booked,
+//!             and where the budget is short it is asked to give back the rest
 //!   ledger: booked bytes against the kernel's charge ──► a line in the log when they part by more than 5 %
 //!   data folder: still the one that was locked?      ──► if not, a fault: the server stops with an error
 //! ```
@@ -11,8 +12,10 @@ use parking_lot::{Condvar, Mutex};
 use ramekin_base::supervise::{self, Threads};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::FolderLock;
-use ramekin_memory::{Budget, Ledger, Reservation, allocator_decay, allocator_resident};
-use std::sync::Arc;
+use ramekin_memory::{
+    Budget, Ledger, Reservation, Yield, YieldOrder, allocator_decay, allocator_purge, allocator_resident,
+};
+use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -40,9 +43,10 @@ impl Watch {
     pub(crate) fn start(budget: Budget, lock: Arc<FolderLock>, supervisor: &Threads, on_fault: Fault) -> Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let of_thread = stop.clone();
-        let kept = budget.root().child("allocator", KEPT_FORMULA).try_reserve(0)?;
+        let kept = Arc::new(Mutex::new(budget.root().child("allocator", KEPT_FORMULA).try_reserve(0)?));
+        budget.add_yielder(YieldOrder::Allocator, Arc::new(KeptYield(Arc::downgrade(&kept))));
         let work = move || {
-            run(&of_thread, &budget, kept, &lock, on_fault);
+            run(&of_thread, &budget, &kept, &lock, on_fault);
             Ok(())
         };
         let thread = supervisor.spawn("watch", STACK_BYTES, work)?;
@@ -58,7 +62,31 @@ impl Watch {
     }
 }
 
-fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lock: &FolderLock, on_fault: Fault) {
+/// Where the budget is short the allocator gives back to the kernel all that is not in use, and what was booked for it goes.
+struct KeptYield(Weak<Mutex<Reservation>>);
+
+impl Yield for KeptYield {
+    fn give_back(&self, _: u64) -> u64 {
+        let Some(kept) = self.0.upgrade() else { return 0 };
+        let Some(mut kept) = kept.try_lock().filter(|kept| kept.bytes() > 0) else { return 0 };
+        allocator_purge();
+        give_back(&mut kept, allocator_resident().unwrap_or_default())
+    }
+}
+
+/// Lets go of what the allocator does not keep any more; returns how much that is.
+fn give_back(kept: &mut Reservation, scales: (u64, u64)) -> u64 {
+    let given = kept.bytes().saturating_sub(beyond(scales));
+    kept.shrink(given);
+    given
+}
+
+/// What the allocator holds beyond what it handed out and `base` has for it.
+fn beyond((held, handed_out): (u64, u64)) -> u64 {
+    held.saturating_sub(handed_out + ALLOCATOR)
+}
+
+fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, kept: &Mutex<Reservation>, lock: &FolderLock, on_fault: Fault) {
     let mut on_fault = Some(on_fault);
     let mut quiet = 0;
     let mut stopped = stop.0.lock();
@@ -73,7 +101,8 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lo
             allocator_decay();
             let ledger = Ledger::totals(budget);
             quiet = report(&ledger, quiet);
-            book(&mut kept, ledger.budget_bytes, ledger.unaccounted_bytes, allocator_resident().unwrap_or_default());
+            let scales = allocator_resident().unwrap_or_default();
+            book(&mut kept.lock(), ledger.budget_bytes, ledger.unaccounted_bytes, scales);
             Ok(())
         });
         if let (Err(error), Some(on_fault)) = (lock.check(), on_fault.take_if(|_| lock.check().is_err())) {
@@ -87,9 +116,9 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, mut kept: Reservation, lo
 /// have booked and not yet touched is room for it, but for [`UNTOUCHED_MAX`] at most, since a section that is booked is
 /// soon loaded (a small budget, where a seal needs what is left, has next to no sections). Only cached pages make way; sections are planned again when the store next lies down, and then there is
 /// room for less of them.
-fn book(kept: &mut Reservation, budget: u64, unaccounted: i64, (held, handed_out): (u64, u64)) {
+fn book(kept: &mut Reservation, budget: u64, unaccounted: i64, scales: (u64, u64)) {
     let shown = (kept.bytes() as i64 + unaccounted).max(0) as u64;
-    let beyond = held.saturating_sub(handed_out + ALLOCATOR);
+    let beyond = beyond(scales);
     let sure = beyond.saturating_sub(UNTOUCHED_MAX).min(budget.saturating_sub(SMALL_BUDGET) / 16);
     let bytes = beyond.min(shown).max(sure);
     match bytes.checked_sub(kept.bytes()) {
@@ -154,6 +183,10 @@ mod tests {
         drop(other);
         book(&mut kept, 100, 40, (ALLOCATOR + 50, 0));
         assert_eq!(kept.bytes(), 40);
+        // Where the budget is short it lets go of what is no longer kept.
+        assert_eq!(give_back(&mut kept, (ALLOCATOR + 15, 0)), 25);
+        assert_eq!(give_back(&mut kept, (ALLOCATOR + 30, 0)), 0);
+        assert_eq!(kept.bytes(), 15);
         // What is booked and not touched stays so in part.
         let budget = Budget::new(100 << 20);
         let mut kept = budget.root().child("allocator", "").try_reserve(0).unwrap();

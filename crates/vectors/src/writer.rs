@@ -296,6 +296,10 @@ impl Writer {
         let logged = match write {
             Write::Upsert(batch) => match self.room(&collection, Growing::bytes_for(&batch)) {
                 Ok(false) => return self.put_back(collection, Write::Upsert(batch), answer),
+                Err(error) if self.may_wait(&answer, &error) => {
+                    self.hold(&collection, Hold::Sealed(self.shared.sealed.count(), self.soon()));
+                    return self.put_back(collection, Write::Upsert(batch), answer);
+                }
                 room => room.and_then(|_| self.log_upsert(&collection, batch, None)),
             },
             Write::Delete(Selection::Ids(ids)) => self.log_deletes(&collection, ids, None),
@@ -313,6 +317,21 @@ impl Writer {
             Ok(sequence) => self.answer_last(Tell::Client { answer, sequence }),
             Err(error) => (answer.done)(Err(error)),
         }
+    }
+
+    /// Whether a write that finds no memory, and nothing that could be written out for it, waits: others may let go of
+    /// some, and its client still waits for it.
+    fn may_wait(&self, answer: &Answer, error: &Error) -> bool {
+        let is_wanted = answer.asker.as_ref().is_some_and(|asker| !asker.is_cancelled());
+        error.kind() == Kind::Busy
+            && is_wanted
+            && !self.shared.inline.load(Ordering::SeqCst)
+            && !self.shared.is_closing()
+    }
+
+    /// When a write that waits for memory is tried again.
+    fn soon(&self) -> Duration {
+        self.shared.options.clock.now() + LOOK_AGAIN
     }
 
     fn put_back(&self, collection: Arc<Collection>, write: Write, answer: Answer) {
@@ -691,7 +710,7 @@ impl Writer {
         }
         self.shared.wake_background();
         self.shared.check_sealing()?;
-        self.hold(collection, Hold::Sealed(seen, self.shared.options.clock.now() + LOOK_AGAIN));
+        self.hold(collection, Hold::Sealed(seen, self.soon()));
         Ok(false)
     }
 
