@@ -20,6 +20,7 @@ pub mod id;
 pub mod lane;
 pub mod limits;
 pub mod lock;
+pub mod nonblocking;
 pub mod packed;
 pub mod rng;
 pub mod size;

@@ -8,7 +8,8 @@
 //!
 //! Handing work to another thread and back costs more than a search over resident codes does. A search
 //! that waits for the disk, though, would keep a thread from all other connections. Which of the two
-//! comes next is guessed from those before it: a wrong guess costs one delay, never a wrong answer.
+//! comes next is guessed from those before it. Where the guess is wrong the search is refused before its first wait
+//! (`ramekin_base::nonblocking`), and runs on the reader pool: that costs it what it did until then.
 
 use crate::search::Search;
 use ramekin_vectors::{Profile, Target};

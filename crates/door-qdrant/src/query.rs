@@ -11,7 +11,7 @@ use crate::door::Shared;
 use crate::errors::Outcome;
 use crate::pace;
 use crate::search::{self, Search};
-use ramekin_base::{Error, Kind, Lane, Result};
+use ramekin_base::{Error, Kind, Lane, Result, nonblocking};
 use ramekin_vectors::Target;
 use std::sync::{Arc, OnceLock};
 
@@ -63,7 +63,7 @@ async fn one(call: Call, search: Covered<Search>, form: Form) -> Outcome<Answer>
         search.within(|search| door.answer(started, |_, text| run(door, &name, search, form, text)))
     };
     if trusted {
-        match answer(door) {
+        match nonblocking::scope(|| answer(door)) {
             Err(error) if error.kind() == Kind::Busy => {}
             done => return Ok(done?),
         }

@@ -13,7 +13,7 @@ use crate::Position;
 use crate::files::LogFile;
 use crate::format::{Header, RECORD_HEADER};
 use parking_lot::RwLock;
-use ramekin_base::{Error, Result, limits};
+use ramekin_base::{Error, Result, limits, nonblocking};
 use ramekin_disk::{ALIGN, Aligned, Disk, ReadOp};
 use ramekin_memory::Account;
 use std::ops::{Deref, Range};
@@ -135,8 +135,10 @@ impl LogReader {
         self.read_many(&[(position, len)])?.pop().ok_or_else(|| Error::bug("a log read without an answer"))
     }
 
-    /// The records at these positions, each with its length if that is known, else with a guess.
+    /// The records at these positions, each with its length if that is known, else with a guess. `Busy` where this thread
+    /// may not wait.
     pub fn read_many(&self, wanted: &[(Position, usize)]) -> Result<Vec<Record>> {
+        nonblocking::check()?;
         let mut wants = Vec::with_capacity(wanted.len());
         for (answer, &(position, len)) in wanted.iter().enumerate() {
             let file = self.shared.file(position)?;

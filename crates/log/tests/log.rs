@@ -2,7 +2,7 @@
 #![allow(clippy::disallowed_methods, reason = "the tests damage files behind the log's back")]
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use ramekin_base::{Error, Kind, Result, Rng};
+use ramekin_base::{Error, Kind, Result, Rng, nonblocking};
 use ramekin_disk::{Disk, Engine, Local};
 use ramekin_log::{Log, Position, repair};
 use ramekin_memory::{Account, Budget};
@@ -668,4 +668,15 @@ fn a_guessed_length_reads_nothing_that_the_next_file_may_cut_off() {
     let end = (log.end() as usize).next_multiple_of(ramekin_disk::ALIGN)
         - position as usize / ramekin_disk::ALIGN * ramekin_disk::ALIGN;
     assert!(bench.disk.counters().read_bytes - before <= end as u64);
+}
+
+#[test]
+fn a_thread_that_may_not_wait_does_not_read_the_log() {
+    let bench = Bench::new();
+    let records = bench.write(&[&[b"one"]]);
+    let (log, _) = bench.open(0).unwrap();
+    let (position, record) = &records[0];
+    let read = || log.reader().read(*position, record.len()).map(|found| found[..] == record[..]);
+    assert_eq!(nonblocking::scope(read).unwrap_err().kind(), Kind::Busy);
+    assert!(read().unwrap());
 }

@@ -12,7 +12,7 @@ use crate::reservation::Reservation;
 use crate::tree::{Node, Short, Tree};
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::lock::about_to_wait;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, nonblocking};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -204,6 +204,9 @@ impl Shared {
             let mut given = 0;
             for (order, yielder) in yielders.into_iter().filter(|(order, _)| *order <= last) {
                 let is_costly = order > YieldOrder::Pages;
+                if is_costly && nonblocking::is_set() {
+                    return Err(short);
+                }
                 if is_costly {
                     about_to_wait("memory that others give back");
                 }

@@ -16,7 +16,7 @@ use crate::word::Pin;
 use crate::{Resident, Section};
 use ramekin_base::limits::PAGE;
 use ramekin_base::lock::about_to_wait;
-use ramekin_base::{Error, Result, cancel};
+use ramekin_base::{Error, Result, cancel, nonblocking};
 use std::sync::atomic::Ordering;
 
 /// Pages of one read at most: 64 KiB.
@@ -114,7 +114,7 @@ impl<'a> Fetch<'a> {
     }
 
     /// Brings all pages in and pins them. `Busy` if others hold so many pages that there is no room:
-    /// a fetch of at most 1 MiB finds room as soon as they let go.
+    /// a fetch of at most 1 MiB finds room as soon as they let go; and where this thread may not wait, if any is not there.
     pub fn run(mut self) -> Result<Pinned<'a>> {
         // Nothing is claimed yet, so nobody waits for what is not read.
         cancel::check()?;
@@ -129,7 +129,10 @@ impl<'a> Fetch<'a> {
             }
             melts
         });
-        let took = self.cache.patiently(|| pin_all(self.cache, &mut self.spans))?;
+        let took = match nonblocking::is_set() {
+            true => pin_all(self.cache, &mut self.spans)?,
+            false => self.cache.patiently(|| pin_all(self.cache, &mut self.spans))?,
+        };
         self.point_to_frames();
         if let Some(trip) = self.trip {
             trip.hits.fetch_add(took.hits, Ordering::Relaxed);
@@ -177,8 +180,13 @@ fn pin_all<'a>(cache: &Cache, spans: &mut [Span<'a>]) -> Result<Trip> {
     }
     let misses = claims.len() + waits.len();
     let mut trip = Trip::default();
-    let outcome = if full { Err(too_many_pins()) } else { bring_in(cache, spans, &mut claims, &mut waits, &mut trip) };
-    if let Err(error) = outcome {
+    let refused = match misses {
+        _ if full => Err(too_many_pins()),
+        0 => Ok(()),
+        _ => nonblocking::check(),
+    };
+    let is_refused = refused.is_err();
+    if let Err(error) = refused.and_then(|()| bring_in(cache, spans, &mut claims, &mut waits, &mut trip)) {
         let not_ours = |page: u32, list: &[Claim<'_>]| list.binary_search_by_key(&page, |claim| claim.page).is_ok();
         // Pages that were claimed but not read are let go; the others that are neither claimed nor
         // waited for are pinned, or in frames.
@@ -192,7 +200,7 @@ fn pin_all<'a>(cache: &Cache, spans: &mut [Span<'a>]) -> Result<Trip> {
                 }
             }
         }
-        if full {
+        if is_refused {
             claims.iter().for_each(|claim| cache.space.word(claim.page).clear());
             cache.gate.notify();
         }

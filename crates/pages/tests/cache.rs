@@ -4,8 +4,8 @@
 mod common;
 
 use common::{World, content};
-use ramekin_base::Kind;
 use ramekin_base::limits::PAGE;
+use ramekin_base::{Kind, nonblocking};
 use ramekin_pages::{PAGE_COST, Priority, RESERVE, Section};
 
 /// Pages that the cache holds of its reserve; the others of it are frames.
@@ -43,6 +43,27 @@ fn a_fetch_reads_what_is_missing_as_one_batch() {
     let one = again.want(&b, 60 * PAGE as u64 + 5, 3).unwrap();
     assert_eq!(again.run().unwrap().bytes(one), &content(0, 60)[5..8]);
     assert_eq!(world.pages.disk().counters(), after);
+}
+
+#[test]
+fn a_thread_that_may_not_wait_gets_what_is_in_memory_and_is_refused_the_rest() {
+    let world = World::new(64 << 20);
+    let section = world.file("a", &[(100, Priority::Vectors)]).section(0).unwrap();
+    world.check(&section, 10).unwrap();
+    let before = world.pages.disk().counters();
+    nonblocking::scope(|| {
+        world.check(&section, 10).unwrap();
+        for pages in [11..12, 8..14, 0..100] {
+            let mut fetch = world.pages.fetch();
+            fetch.want(&section, (pages.start * PAGE) as u64, pages.len() * PAGE).unwrap();
+            assert_eq!(fetch.run().map(|_| ()).unwrap_err().kind(), Kind::Busy);
+        }
+    });
+    assert_eq!(world.pages.disk().counters(), before);
+    // Nothing is left behind of what was refused: pins, or claims that others would wait for.
+    assert_eq!(misses(&world, &section, 0..100), 99);
+    section.load().unwrap();
+    nonblocking::scope(|| world.check(&section, 50)).unwrap();
 }
 
 #[test]
