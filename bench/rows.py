@@ -29,6 +29,7 @@ ROWS = [
     ("upload", "upload.py", [], []),
     ("moving", "moving.py", [], []),
     ("stalls", "stalls.py", [], []),
+    ("abandoned", "abandoned.py", [], []),
     ("wide", "wide.py", [], []),
     ("plan", "plan.py", [], []),
     ("filters", "filters.py", [], []),

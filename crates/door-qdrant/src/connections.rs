@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
@@ -70,12 +70,12 @@ struct Hall {
     crowded: Notify,
 }
 
-/// Serves until `stop` is done, then lets open requests end.
+/// Serves until `stop` is done; it says until when open requests may end, before they are cut.
 pub async fn serve(
     listener: TcpListener,
     tls: Option<Arc<rustls::ServerConfig>>,
     door: Door,
-    stop: impl Future<Output = ()> + Send,
+    stop: impl Future<Output = Instant> + Send,
 ) -> Result<()> {
     let shared = door.shared.clone();
     let each = each(tls.is_some());
@@ -89,15 +89,14 @@ pub async fn serve(
     let (stage, stage_of_all) = watch::channel(Stage::Serving);
     let hall = Arc::new(Hall { door, tls: tls.map(TlsAcceptor::from), stage: stage_of_all, crowded: Notify::new() });
 
-    tokio::select! {
-        () = stop => {}
+    let cut = tokio::select! {
+        cut = stop => cut,
         never = accept(&listener, &hall, &free, each) => match never {},
-    }
+    };
     drop(listener);
     let _ = stage.send(Stage::Ending);
     let places = base::CONNECTIONS_MAX as u32;
-    let all = free.acquire_many(places);
-    if timeout(Duration::from_secs(limits::STOP_S), all).await.is_err() {
+    if timeout_at(cut, free.acquire_many(places)).await.is_err() {
         let _ = stage.send(Stage::Cut);
         // One more moment, for tasks to see it.
         let _ = timeout(Duration::from_secs(1), free.acquire_many(places)).await;
@@ -156,7 +155,8 @@ async fn greet(hall: Arc<Hall>, stream: TcpStream) {
     match &hall.tls {
         None => talk(&hall, &socket, Patient::new(socket.clone())).await,
         Some(tls) => {
-            let hello = timeout(Duration::from_secs(limits::STOP_S), tls.accept(Patient::new(socket.clone()))).await;
+            let hello =
+                timeout(Duration::from_secs(limits::HANDSHAKE_S), tls.accept(Patient::new(socket.clone()))).await;
             match hello {
                 Ok(Ok(stream)) => talk(&hall, &socket, stream).await,
                 Ok(Err(error)) => tracing::debug!("TLS: {error}"),

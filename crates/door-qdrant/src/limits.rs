@@ -57,8 +57,8 @@ pub const IDLE_S: u64 = 75;
 pub const UNREAD_RATE: u64 = 16 << 10;
 pub const UNREAD_S: u64 = 30;
 
-/// Seconds that open connections get to end when the server stops.
-pub const STOP_S: u64 = 10;
+/// Seconds that a client may take for its part of TLS's handshake.
+pub const HANDSHAKE_S: u64 = 10;
 
 /// Bytes in flight of all large bodies and of what they decode to.
 pub const fn bodies(budget: u64) -> u64 {

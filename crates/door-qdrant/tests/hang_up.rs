@@ -55,7 +55,10 @@ fn served() -> Served {
     let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).unwrap();
     let address = listener.local_addr().unwrap();
     let door = house.door.clone();
-    runtime.spawn(serve(listener, None, door, async move { drop(stopped.await) }));
+    runtime.spawn(serve(listener, None, door, async move {
+        _ = stopped.await;
+        tokio::time::Instant::now() + Duration::from_secs(10)
+    }));
     Served { _house: house, address, begun, ended, stop: Some(stop), runtime }
 }
 

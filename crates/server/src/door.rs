@@ -18,21 +18,22 @@ use std::net::TcpListener;
 use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// What runs until the door is closed.
 type Open = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
 
-/// A future that serves until `stop` is sent or dropped and then lets open requests end.
+/// A future that serves until `stop` says when what is still open then is cut, and lets open requests end until then.
 pub fn open(
     settings: &Settings,
     node: &Node,
     clock: Arc<dyn Clock>,
     listener: Option<TcpListener>,
     tls: Option<Arc<rustls::ServerConfig>>,
-    stop: oneshot::Receiver<()>,
+    stop: oneshot::Receiver<Instant>,
 ) -> Result<Open, Failure> {
-    // Sent or dropped, both mean the same.
-    let stop = async move { drop(stop.await) };
+    // Dropped, nothing is left to wait for.
+    let stop = async move { stop.await.unwrap_or_else(|_| Instant::now()) };
     let Some(listener) = listener else {
         return Ok(Box::pin(async move {
             stop.await;

@@ -78,7 +78,7 @@ pub const OPTIONS: &[Opt] = &[
         name: "drain-s",
         value: Value::Seconds,
         default: "10",
-        help: "Seconds that open requests get to end when the server stops",
+        help: "Seconds within which the server stops, whatever runs; open requests have all but the last quarter of them, or the last two",
     },
     Opt { name: "config", value: Value::File, default: "", help: "TOML file with these options by name" },
 ];

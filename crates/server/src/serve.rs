@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   settings ► folder locked ► port bound ► node opened (log replayed) ► door serves
-//!                                                                          │
-//!       SIGTERM, SIGINT ──► stop accepting ► open requests end (drain-s) ──┤
+//!                                               │                          │
+//!       SIGTERM, SIGINT ──► nothing to wait for ┘                          │
+//!                       └─► stop accepting ► open requests end, or are cut ┤  all of it within drain-s
 //!       a second signal ──► stop at once: what was acknowledged is in the log
 //!       folder gone     ──► stop with an error: nothing acknowledged any more could be kept
 //!                                                                          ▼
@@ -20,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 /// Threads that serve connections.
 const DOOR_THREADS: usize = 2;
@@ -28,10 +30,11 @@ const BLOCKING_THREADS: usize = 2;
 const DOOR_STACK_BYTES: usize = 512 << 10;
 /// The main thread, the doors, and one of tokio's own.
 pub const OTHER_THREADS: u64 = 1 + DOOR_THREADS as u64 + 1;
-/// What closing may take after the drain: threads end at their next look at their tokens.
-const CLOSE_AT_MOST: Duration = Duration::from_secs(3);
-/// What the drain may take longer than asked, before connections are cut.
-const CUT_AFTER: Duration = Duration::from_secs(1);
+/// Of the time that a stop may take, the last quarter and no more than this is for closing: by then requests are cut, and
+/// threads end at their next look at their tokens.
+const CLOSING_MOST: Duration = Duration::from_secs(2);
+/// A part of the stop gets this even where `drain-s` leaves nothing for it.
+const PART_LEAST: Duration = Duration::from_millis(100);
 
 pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     let settings = Settings::load(flags).map_err(Failure::usage)?;
@@ -60,8 +63,9 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Exit::Other, error.into()))?;
-    // Signals count from here: one that comes while the log is replayed stops the server right after.
-    let signals = runtime.block_on(async { Signals::new() }).map_err(|error| Failure::new(Exit::Other, error))?;
+    // Signals count from here.
+    let signals = || runtime.block_on(async { Signals::new() }).map_err(|error| Failure::new(Exit::Other, error));
+    let (early, signals) = (signals()?, signals()?);
 
     let (report_fault, fault) = oneshot::channel();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
@@ -72,15 +76,18 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
         clock: clock.clone(),
         on_fault: Box::new(move |error| drop(report_fault.send(error))),
     };
-    let node = Node::open(folder, options).map_err(|error| Failure::of_data(explain(error, &settings)))?;
+    let opening = runtime.spawn(stop_while_opening(early));
+    let opened = Node::open(folder, options).map_err(|error| Failure::of_data(explain(error, &settings)));
+    opening.abort();
+    let node = opened?;
     announce(&settings, &node, listener.as_ref(), tls.is_some());
     process::drop_start_code();
 
     let ended = runtime.block_on(serve(&settings, &node, clock, listener, tls, signals, fault));
-    runtime.shutdown_timeout(CUT_AFTER);
     match ended {
-        Ok(()) => {
-            match closed_in_time(node) {
+        Ok(end) => {
+            runtime.shutdown_timeout(left(end) / 2);
+            match closed_in_time(node, left(end)) {
                 true => tracing::info!("stopped; everything acknowledged is on the disk"),
                 false => tracing::warn!("stopped while work was under way; everything acknowledged is in the log"),
             }
@@ -91,8 +98,21 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     }
 }
 
+/// What is left of a stop that is to end then.
+fn left(end: Instant) -> Duration {
+    end.saturating_duration_since(Instant::now()).max(PART_LEAST)
+}
+
+/// Stops the process at a signal that comes before the folder is open: nothing is acknowledged meanwhile, and what was
+/// is in the log, as after a crash.
+async fn stop_while_opening(mut signals: Signals) {
+    let name = signals.next().await;
+    tracing::info!("{name}: stopped while the folder was being opened; everything acknowledged is on the disk");
+    std::process::exit(0);
+}
+
 /// Closes the node. A thread that does not end does not keep the process: what is acknowledged is in the log already.
-fn closed_in_time(node: Node) -> bool {
+fn closed_in_time(node: Node, at_most: Duration) -> bool {
     let (closed, is_closed) = std::sync::mpsc::sync_channel(1);
     let close = move || {
         node.close();
@@ -100,7 +120,7 @@ fn closed_in_time(node: Node) -> bool {
         let _ = closed.send(());
     };
     let thread = std::thread::Builder::new().name("close".to_owned()).spawn(close);
-    thread.is_ok() && is_closed.recv_timeout(CLOSE_AT_MOST).is_ok()
+    thread.is_ok() && is_closed.recv_timeout(at_most).is_ok()
 }
 
 /// Binds the address of the door.
@@ -154,11 +174,11 @@ async fn serve(
     tls: Option<Arc<rustls::ServerConfig>>,
     mut signals: Signals,
     fault: oneshot::Receiver<Error>,
-) -> Result<(), Failure> {
-    let (stop_door, door_stopped) = oneshot::channel::<()>();
+) -> Result<Instant, Failure> {
+    let (stop_door, door_stopped) = oneshot::channel::<Instant>();
     let mut door = tokio::spawn(door::open(settings, node, clock, listener, tls, door_stopped)?);
     tokio::select! {
-        name = signals.next() => tracing::info!("{name}: stopping; open requests have {} s to end", settings.drain.as_secs()),
+        name = signals.next() => tracing::info!("{name}: stopping within {} s; until shortly before, open requests may end", settings.drain.as_secs()),
         error = fault => {
             let error = error.unwrap_or_else(|_| Error::bug("the watch ended"));
             return Err(Failure::new(Exit::Lost, error));
@@ -172,15 +192,23 @@ async fn serve(
             return Err(Failure::new(exit, error));
         }
     }
+    let end = Instant::now() + settings.drain;
+    let cut = end - (settings.drain / 4).min(CLOSING_MOST);
     // The door may be gone already; then there is nothing to stop.
-    let _ = stop_door.send(());
-    tokio::select! {
-        _ = &mut door => {}
-        () = tokio::time::sleep(settings.drain) => tracing::warn!("some requests did not end in time and are cut"),
-        name = signals.next() => tracing::warn!("{name} again: stopping at once"),
-    }
+    let _ = stop_door.send(cut);
+    let end = tokio::select! {
+        _ = &mut door => end,
+        () = tokio::time::sleep_until(cut) => {
+            tracing::warn!("some requests did not end in time and are cut");
+            end
+        }
+        name = signals.next() => {
+            tracing::warn!("{name} again: stopping at once");
+            Instant::now()
+        }
+    };
     door.abort();
-    Ok(())
+    Ok(end)
 }
 
 /// SIGTERM and SIGINT.
