@@ -1,4 +1,4 @@
-//! Answers: JSON written straight into a buffer that is booked before it grows.
+//! Answers: JSON written straight into pieces that are booked before they are there.
 //!
 //! ```text
 //!   {"result": <what the handler writes> ,"status":"ok","time":0.00012}
@@ -8,10 +8,10 @@
 
 use crate::errors::Outcome;
 use crate::limits::ANSWER_FREE;
+use crate::pieces::Pieces;
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use bytes::Bytes;
 use ramekin_base::{PointId, Result};
 use ramekin_memory::{Account, Reservation};
 use ramekin_vectors::{NamedVectors, Record, Scored, UNNAMED};
@@ -21,16 +21,16 @@ use std::time::Duration;
 /// A finished answer.
 pub struct Answer {
     pub status: StatusCode,
-    pub body: Bytes,
+    pub body: Pieces,
     pub content_type: &'static str,
 }
 
 impl Answer {
-    pub fn json(body: Bytes) -> Self {
-        Self { status: StatusCode::OK, body, content_type: "application/json" }
+    pub fn json(body: impl Into<Pieces>) -> Self {
+        Self { status: StatusCode::OK, body: body.into(), content_type: "application/json" }
     }
 
-    pub fn text(body: impl Into<Bytes>) -> Self {
+    pub fn text(body: impl Into<Pieces>) -> Self {
         Self { status: StatusCode::OK, body: body.into(), content_type: "text/plain; charset=utf-8" }
     }
 
@@ -39,7 +39,7 @@ impl Answer {
         let mut bytes = br#"{"result":"#.to_vec();
         write(&mut bytes, result);
         close(&mut bytes, took);
-        Ok(Self::json(bytes.into()))
+        Ok(Self::json(bytes))
     }
 
     pub fn with_status(self, status: StatusCode) -> Self {
@@ -47,7 +47,7 @@ impl Answer {
     }
 
     pub fn response(self) -> Response {
-        let mut response = Response::new(Body::from(self.body));
+        let mut response = Response::new(Body::new(self.body));
         *response.status_mut() = self.status;
         response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         response
@@ -68,6 +68,8 @@ fn close(bytes: &mut Vec<u8>, took: Duration) {
 
 /// The text of an answer while it is written.
 pub struct Text {
+    /// What is full.
+    done: Pieces,
     bytes: Vec<u8>,
     account: Account,
     booked: Option<Reservation>,
@@ -75,11 +77,13 @@ pub struct Text {
 
 /// What an f32 takes in JSON at most, with its comma: `-1.17549435e-38,`.
 const FLOAT_MAX: usize = 16;
+/// A piece is as long as all before it, up to this; or as what must stand in one.
+const PIECE_MOST: usize = 256 << 10;
 
 impl Text {
     /// An empty text, whose bytes will be booked on `account`.
     pub fn new(account: Account) -> Self {
-        Self { bytes: Vec::with_capacity(512), account, booked: None }
+        Self { done: Pieces::default(), bytes: Vec::with_capacity(512), account, booked: None }
     }
 
     /// A text that begins as every answer does.
@@ -95,21 +99,22 @@ impl Text {
         if wanted <= self.bytes.capacity() {
             return Ok(());
         }
-        let before = self.bytes.capacity();
-        let capacity = wanted.max(before + before / 2).next_multiple_of(512);
-        if capacity > ANSWER_FREE {
-            // While the text moves, its old and its new place are both in use.
-            let both = (before + capacity) as u64;
-            match &mut self.booked {
-                Some(booked) => booked.resize(both)?,
-                None => self.booked = Some(self.account.try_reserve(both)?),
-            }
+        if wanted <= ANSWER_FREE && self.booked.is_none() {
+            let capacity = wanted.max(self.bytes.capacity() * 2).min(ANSWER_FREE);
+            self.bytes.reserve_exact(capacity - self.bytes.len());
+            return Ok(());
         }
-        self.bytes.reserve_exact(capacity - self.bytes.len());
-        if let Some(booked) = &mut self.booked {
-            booked.shrink(before as u64);
-        }
+        let before = self.done.len() + self.bytes.len();
+        let capacity = more.max(before.min(PIECE_MOST)).next_multiple_of(512);
+        let booked = self.account.try_reserve(capacity as u64)?;
+        self.close_piece();
+        (self.bytes, self.booked) = (Vec::with_capacity(capacity), Some(booked));
         Ok(())
+    }
+
+    fn close_piece(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        self.done.push(bytes, self.booked.take());
     }
 
     pub fn push(&mut self, text: &str) -> Result<()> {
@@ -220,9 +225,17 @@ impl Text {
     }
 
     /// Another text, which ends with this.
-    pub fn append(&mut self, other: Text) -> Result<()> {
-        self.room(other.bytes.len())?;
-        self.bytes.extend_from_slice(&other.bytes);
+    pub fn append(&mut self, mut other: Text) -> Result<()> {
+        if other.done.is_empty() && other.booked.is_none() {
+            self.room(other.bytes.len())?;
+            self.bytes.extend_from_slice(&other.bytes);
+            return Ok(());
+        }
+        self.close_piece();
+        other.close_piece();
+        self.done.append(other.done);
+        // What comes next is no longer within what the connection has for an answer.
+        self.booked = Some(self.account.try_reserve(0)?);
         Ok(())
     }
 
@@ -230,28 +243,13 @@ impl Text {
     pub fn finish(mut self, took: Duration) -> Result<Answer> {
         self.room(64)?;
         close(&mut self.bytes, took);
-        Ok(Answer::json(self.into_bytes()))
+        Ok(Answer::json(self.into_pieces()))
     }
 
     /// The bytes, which keep what they booked until they are gone.
-    pub fn into_bytes(self) -> Bytes {
-        let Self { bytes, booked, .. } = self;
-        match booked {
-            None => Bytes::from(bytes),
-            Some(booked) => Bytes::from_owner(Booked { bytes, _booked: booked }),
-        }
-    }
-}
-
-/// Bytes with the booking that covers them.
-struct Booked {
-    bytes: Vec<u8>,
-    _booked: Reservation,
-}
-
-impl AsRef<[u8]> for Booked {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes
+    pub fn into_pieces(mut self) -> Pieces {
+        self.close_piece();
+        self.done
     }
 }
 
@@ -292,12 +290,14 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let mut text = Text::answer(budget.root().child("answers", "")).unwrap();
         text.list(&[(); 1000], |text, ()| text.push("0123456789012345678901234567890123456789")).unwrap();
-        assert!(budget.reserved() >= text.bytes.capacity() as u64);
-        let answer = text.finish(Duration::from_millis(1)).unwrap();
-        assert!(budget.reserved() >= 41_000 && budget.reserved() < 80_000);
-        let part = answer.body.slice(5..10);
+        let mut answer = text.finish(Duration::from_millis(1)).unwrap();
+        let free = ANSWER_FREE as u64;
+        assert!(budget.reserved() >= 41_000 - free && budget.reserved() < 80_000 - free);
+        // Each piece is there until its last byte is gone, and no longer.
+        assert_eq!(answer.body.take(usize::MAX).len(), ANSWER_FREE - ANSWER_FREE % 41 + 11);
+        let part = answer.body.take(10);
         drop(answer);
-        assert!(budget.reserved() >= 41_000);
+        assert!(budget.reserved() >= 16_000);
         drop(part);
         assert_eq!(budget.reserved(), 0);
     }

@@ -38,6 +38,7 @@ mod options;
 mod pace;
 mod pack;
 mod patient;
+mod pieces;
 mod placement;
 mod plan;
 mod points;

@@ -8,6 +8,7 @@
 
 use crate::answer::Answer;
 use crate::limits::PACK_MIN;
+use crate::pieces::Pieces;
 use axum::body::{Body, HttpBody};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
@@ -42,8 +43,8 @@ fn names_gzip(value: &HeaderValue) -> bool {
 }
 
 /// The answer as a stream of packed chunks.
-pub fn response(answer: Answer, memory: Reservation) -> Response {
-    let text = answer.body.clone();
+pub fn response(mut answer: Answer, memory: Reservation) -> Response {
+    let text = std::mem::take(&mut answer.body);
     let encoder = GzEncoder::new(Vec::with_capacity(STEP), Compression::fast());
     let mut response = answer.response();
     *response.body_mut() = Body::new(Packed { text, encoder: Some(encoder), _memory: memory });
@@ -54,7 +55,7 @@ pub fn response(answer: Answer, memory: Reservation) -> Response {
 }
 
 struct Packed {
-    text: Bytes,
+    text: Pieces,
     /// None after the last chunk.
     encoder: Option<GzEncoder<Vec<u8>>>,
     _memory: Reservation,
@@ -67,7 +68,7 @@ impl Packed {
             if self.text.is_empty() {
                 return Ok(self.encoder.take().map(GzEncoder::finish).transpose()?.map(Bytes::from));
             }
-            let piece = self.text.split_to(self.text.len().min(STEP));
+            let piece = self.text.take(STEP);
             encoder.write_all(&piece)?;
             let out = encoder.get_mut();
             if !out.is_empty() {
@@ -106,7 +107,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let text: String = (0..100_000).map(|number| format!("{{\"id\":{number}}},")).collect();
         let memory = budget.root().child("answers", "").try_reserve(1000).unwrap();
-        let response = response(Answer::json(text.clone().into()), memory);
+        let response = response(Answer::json(text.clone()), memory);
         assert_eq!(response.headers()[header::CONTENT_ENCODING], "gzip");
         let packed = response.into_body().collect().await.unwrap().to_bytes();
         assert!(packed.len() * 3 < text.len());

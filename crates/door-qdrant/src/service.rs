@@ -23,7 +23,7 @@ const COMMIT: &str = match option_env!("RAMEKIN_COMMIT") {
 /// `GET /`: what clients compare their version with. Our own version stands in a header of every answer.
 pub async fn title(_: Call) -> Outcome<Answer> {
     let body = json!({ "title": "qdrant - vector search engine", "version": API_VERSION, "commit": COMMIT });
-    Ok(Answer::json(body.to_string().into()))
+    Ok(Answer::json(body.to_string()))
 }
 
 pub async fn healthz(_: Call) -> Outcome<Answer> {
@@ -103,7 +103,7 @@ pub async fn metrics(call: Call) -> Outcome<Answer> {
         write_metrics(door, &mut text)?;
         Ok(text)
     });
-    Ok(Answer::text(text.await?.into_bytes()))
+    Ok(Answer::text(text.await?.into_pieces()))
 }
 
 /// A metric's head and its lines: labels and value.
