@@ -3,7 +3,7 @@
     48 MiB in a cgroup     create until all are there, or 507 says with numbers why not; the charge stays below the budget
     the folder at 24 MiB   serves, or ends with code 10 and the least budget, with which it then serves
 
-    python -m bench.catalogue [--kinds plain aliases wide meta] [--share 1.0]
+The folder is opened at 48 MiB once more at the end.
 """
 
 import argparse
@@ -15,8 +15,10 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.cgroup import MIB
-from harness.server import Server, StartError, mib, parse_size
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from bench.report import Report  # noqa: E402
+from harness.server import Server, StartError, mib, parse_size  # noqa: E402
 
 PLAIN = {"vectors": {"size": 4, "distance": "Dot"}}
 WIDE = {"vectors": {f"{index:03}" + "n" * 197: {"size": 4, "distance": "Dot"} for index in range(60)}}
@@ -35,7 +37,7 @@ class Row:
     slope: float = 0.0
     peak: int = 0
     charge: int = 0
-    again: list[str] = field(default_factory=list)
+    again: list[tuple[str, bool]] = field(default_factory=list)
 
     def is_good(self, budget: int) -> bool:
         return not self.killed and (self.made == self.wanted or bool(self.refusal)) and self.charge <= budget
@@ -100,25 +102,24 @@ def again(data: Path, budget: str, row: Row) -> str | None:
     server = Server(data, budget)
     try:
         server.start()
-        listed = server.get("/collections")["result"]["collections"]
-        named = server.get("/aliases")["result"]["aliases"]
-        found = len(named) if row.kind == "aliases" else len(listed)
+        what = "aliases" if row.kind == "aliases" else "collections"
+        found = len(server.get(f"/{what}")["result"][what])
         said = "serves" if found == row.made else f"LOST {row.made - found}"
-        row.again.append(f"{budget}: {said}, charge {mib(server.charge())}, {server.started_s:.1f} s")
+        row.again.append((f"{budget}: {said}, charge {mib(server.charge())}, {server.started_s:.1f} s", found == row.made))
         server.stop()
         return None
     except StartError as error:
         code = server.process.returncode if server.process else None
         least = re.findall(r"at least ([\d.]+ [KMG]iB)", str(error))
-        row.again.append(f"{budget}: exit {code}, least {least[-1] if least else 'NOT NAMED'}")
+        row.again.append((f"{budget}: exit {code}, least {least[-1] if least else 'NOT NAMED'}", code == 10 and bool(least)))
         return least[-1].replace(" ", "") if least else None
     finally:
         server.close()
 
 
-def measure(kind: str, count: int, budget: str, smaller: str) -> Row:
+def measure(scratch: Path, kind: str, count: int, budget: str, smaller: str) -> Row:
     row = Row(kind, count)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(dir=scratch) as folder:
         data = Path(folder) / "data"
         server = Server(data, budget).start()
         if server.cgroup is None:
@@ -137,29 +138,33 @@ def measure(kind: str, count: int, budget: str, smaller: str) -> Row:
 
 
 COUNTS = {"plain": 16_384, "aliases": 100_000, "wide": 414, "meta": 170}
+SMALL = {"plain": 800, "aliases": 5_000, "wide": 20, "meta": 10}
+SLOPE_MOST = 1 << 10
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--kinds", nargs="*", default=list(COUNTS), choices=list(COUNTS))
-    parser.add_argument("--share", type=float, default=1.0, help="of the counts of the full run")
     parser.add_argument("--memory", default="48MiB")
     parser.add_argument("--smaller", default="24MiB")
-    options = parser.parse_args()
-    print(f"{'kind':<8} {'wanted':>8} {'made':>8} {'bytes each':>10} {'charge':>10} {'peak':>10}")
-    good = True
-    for kind in options.kinds:
-        row = measure(kind, max(1, int(COUNTS[kind] * options.share)), options.memory, options.smaller)
-        good &= row.is_good(parse_size(options.memory))
-        state = "KILLED" if row.killed else ""
-        print(
-            f"{kind:<8} {row.wanted:>8,} {row.made:>8,} {row.slope:>10,.0f} {row.charge / MIB:>9.1f}M"
-            f" {row.peak / MIB:>9.1f}M {state}"
-        )
-        for line in [*([row.refusal] if row.refusal else []), *row.again]:
-            print(f"         {line}")
-    sys.exit(0 if good else 1)
+    parser.add_argument("--small", action="store_true", help="a twentieth of them; the bytes of each are not checked")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--data", type=Path, default=Path(".bench"))
+    args = parser.parse_args()
+    args.data.mkdir(parents=True, exist_ok=True)
+    report = Report(f"what grows without a point, {args.memory}", args)
+    for kind in args.kinds:
+        row = measure(args.data, kind, (SMALL if args.small else COUNTS)[kind], args.memory, args.smaller)
+        made = f"{row.made:,} of {row.wanted:,}, charge {mib(row.charge)}, peak {mib(row.peak)}{', KILLED' if row.killed else ''}"
+        report.row(f"{kind}: made", made, "all, or 507; never killed", row.is_good(parse_size(args.memory)))
+        if row.refusal:
+            report.row(f"{kind}: refused", row.refusal, "with numbers", any(letter.isdigit() for letter in row.refusal))
+        if kind in ("plain", "aliases"):
+            report.row(f"{kind}: charge of each", f"{row.slope:,.0f} bytes", f"<= {SLOPE_MOST:,}", row.slope <= SLOPE_MOST, speed=True)
+        for said, is_good in row.again:
+            report.row(f"{kind}: the folder again", said, "serves all, or exit 10", is_good)
+    return report.end()
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

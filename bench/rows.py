@@ -19,6 +19,7 @@ ROWS = [
     ("ingest-128", "ingest.py", ["--memory", "128MiB"], []),
     ("flood", "flood.py", [], []),
     ("empty", "empty.py", [], []),
+    ("catalogue", "catalogue.py", [], []),
     ("giveback", "giveback.py", [], []),
     ("kill9", "kill9.py", [], []),
     ("fsync", "fsync_rate.py", [], []),
