@@ -95,8 +95,9 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
         true => None,
         false => build(shared, name, collection, &mut rows, account, SEAL)?,
     };
-    let still = collection.still.write();
+    // First who may be long: while this waits for a fold of the other thread, nobody waits for this.
     let manifest = shared.manifest.lock();
+    let still = collection.still.write();
     let old = {
         let _change = collection.change.lock();
         if let Some(segment) = &segment {
@@ -153,10 +154,8 @@ fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<S
         0 => None,
         _ => build(shared, name, collection, &mut rows, account, what)?,
     };
-    let still = collection.still.write();
     let manifest = shared.manifest.lock();
     let swapped = swap_merged(shared, collection, &rows, segment.as_ref());
-    drop(still);
     drop(rows);
     if let Some(segment) = segment.as_ref().filter(|_| swapped.is_err()) {
         shared.storage.discard(&segment.name)?;
@@ -166,10 +165,10 @@ fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<S
 }
 
 /// Brings each input's changed payloads into one run, so that the merge reads files only: what is in
-/// memory goes on changing.
+/// memory goes on changing. Others have their turn between two inputs; what they fold then is carried over at the end.
 fn fold_inputs(shared: &Shared, inputs: &[Arc<Segment>]) -> Result<Vec<Option<Arc<Run>>>> {
-    let _manifest = shared.manifest.lock();
     let whole = |input: &Arc<Segment>| {
+        let _manifest = shared.manifest.lock();
         fold::segment(shared, input, true, &shared.accounts.merge)?;
         Ok(input.changes.runs().pop())
     };
@@ -185,9 +184,11 @@ fn swap_merged(
     segment: Option<&Arc<Segment>>,
 ) -> Result<()> {
     let _folds = segment.map(|segment| fold::carry(shared, rows, segment, &shared.accounts.merge)).transpose()?;
-    // Memory for the few that change from here on: nobody waits for memory under the lock.
+    // From here on the collection's writes wait. Memory for the few that changed meanwhile: nobody waits for memory under
+    // the lock of changes.
+    let still = collection.still.write();
     let mut memory = fresh_memory(shared, rows)?;
-    let _old = {
+    let old = {
         let _change = collection.change.lock();
         if let Some(segment) = segment {
             carry_fresh(rows, segment, &mut memory)?;
@@ -204,6 +205,7 @@ fn swap_merged(
             segments: view.segments.iter().filter(|held| !is_input(held)).cloned().chain(segment.cloned()).collect(),
         })
     };
+    drop((old, still));
     Ok(())
 }
 

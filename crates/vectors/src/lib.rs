@@ -16,8 +16,8 @@
 //! ```text
 //!   rest.waking *   floors are taken back          collection.change   a batch is applied, a view is swapped
 //!   rest.state      awake or not                   growing             points of a part
-//!   still *         a read that others wait for    segment.changes, segment.fields
-//!   manifest *      what counts on disk            pages: hungry *, ring, purse; memory: the tree of accounts
+//!   manifest *      what counts on disk            segment.changes, segment.fields
+//!   still *         a read that others wait for    pages: hungry *, ring, purse; memory: the tree of accounts
 //! ```
 
 #![forbid(unsafe_code)]
