@@ -271,7 +271,7 @@ pub(crate) fn take_out_damaged(shared: &Shared, collection: &Collection) -> bool
 #[derive(Default)]
 pub(crate) struct Failures(Mutex<BTreeMap<(String, Path), (u32, u64)>>);
 
-/// Failures that are kept; others are tried again at once.
+/// Failures that are kept. Where there are more the one whose turn comes first makes way: segments that are gone are among those.
 const FAILURES_MAX: usize = 1024;
 /// After a failure a build waits for so long, twice as long after each further one, up to 64 times.
 const PAUSE_MS: u64 = 1_000;
@@ -286,9 +286,14 @@ impl Failures {
     fn note(&self, key: (String, Path), failed: bool, now_ms: u64) {
         let mut held = self.0.lock();
         let count = held.get(&key).map_or(0, |(count, _)| *count) + 1;
-        match failed {
-            true if held.len() < FAILURES_MAX => _ = held.insert(key, (count, now_ms + (PAUSE_MS << count.min(6)))),
-            _ => _ = held.remove(&key),
+        if !failed {
+            held.remove(&key);
+            return;
+        }
+        held.insert(key, (count, now_ms + (PAUSE_MS << count.min(6))));
+        if held.len() > FAILURES_MAX {
+            let first = held.iter().min_by_key(|(_, (_, until))| *until).map(|(key, _)| key.clone());
+            first.and_then(|key| held.remove(&key));
         }
     }
 }
@@ -424,5 +429,24 @@ impl Payloads for SegmentPayloads<'_> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn builds_that_fail_wait_longer_and_longer_however_many_there_are() {
+        let key = |segment: usize| (format!("{segment}"), Path::parse("a").unwrap());
+        let failures = Failures::default();
+        failures.note(key(0), true, 0);
+        failures.note(key(0), true, 0);
+        assert_eq!((failures.count(&key(0), 3_999), failures.count(&key(0), 4_000)), (None, Some(2)));
+        (1..2 * FAILURES_MAX).for_each(|segment| failures.note(key(segment), true, segment as u64));
+        assert_eq!(failures.0.lock().len(), FAILURES_MAX);
+        assert_eq!(failures.count(&key(2 * FAILURES_MAX - 1), 2_000), None, "the newest waits as the first did");
+        failures.note(key(0), false, 0);
+        assert_eq!(failures.count(&key(0), 0), Some(0));
     }
 }
