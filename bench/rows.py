@@ -30,6 +30,7 @@ ROWS = [
     ("upload", "upload.py", [], []),
     ("moving", "moving.py", [], []),
     ("stalls", "stalls.py", [], []),
+    ("new-points", "new_points.py", [], []),
     ("abandoned", "abandoned.py", [], []),
     ("wide", "wide.py", [], []),
     ("plan", "plan.py", [], []),
