@@ -154,7 +154,9 @@ class Watch:
         self.took: list[float] = []
         self.wrong: list[str] = []
         self.stop = threading.Event()
+        self.highest, self.highest_at = 0, 0.0  # the charge as it was seen, and when
         self.threads = [threading.Thread(target=self.run, args=args, daemon=True) for args in [(self.small, every_s), (("GET", "/memory", b""), 0.5)]]
+        self.threads.append(threading.Thread(target=self.look, daemon=True))
         for thread in self.threads:
             thread.start()
 
@@ -182,6 +184,16 @@ class Watch:
                     return
             self.stop.wait(every_s)
         connection.close()
+
+    def look(self) -> None:
+        """Notes when the charge is highest."""
+        while not self.stop.wait(0.01):
+            try:
+                charge = self.server.charge()
+            except OSError:
+                continue
+            if charge > self.highest:
+                self.highest, self.highest_at = charge, time.time()
 
     def end(self) -> list[str]:
         self.stop.set()

@@ -291,6 +291,12 @@ def run(folder: Path, memory: str, attacks: list[Attack], seed: int, within_s: f
         server.close()
 
 
+def under_way(attacks: list[Attack], done: list[Done], when: float) -> str:
+    """The attacks of that moment and shortly before, a line each."""
+    names = {attack.number: str(attack) for attack in attacks}
+    return "".join(f"\n    {names[d.number]} [{d.form}, {d.bytes:,} bytes]: {d.outcome}" for d in done if d.began < when and d.ended > when - 3)
+
+
 def attacked(arena: Arena, server: Server, attacks: list[Attack], seed: int, within_s: float | None, processes: int, threads: int) -> Result:
     arena.fill()
     before = arena.books()
@@ -323,14 +329,13 @@ def attacked(arena: Arena, server: Server, attacks: list[Attack], seed: int, wit
             faults.append(f"afterwards: {error}")
     if not server.alive():
         died = died or time.time()
-        names = {attack.number: str(attack) for attack in attacks}
-        then = [f"\n    {names[d.number]} [{d.form}, {d.bytes:,} bytes]: {d.outcome}" for d in done if d.began < died and d.ended > died - 3]
-        faults.insert(0, f"the server ended with {server.process.returncode} during{''.join(then)}\n{server.log_tail(5)}")
+        faults.insert(0, f"the server ended with {server.process.returncode} during{under_way(attacks, done, died)}\n{server.log_tail(5)}")
     if server.cgroup is not None and server.cgroup.kills():
         faults.insert(0, f"killed for memory {server.cgroup.kills()} times")
     highest = server.peak() if server.cgroup is not None or server.alive() else 0
     if highest > server.budget:
-        faults.append(f"the charge was {mib(highest)} of {arena.memory}")
+        seen = under_way(attacks, done, watch.highest_at)
+        faults.append(f"the charge was {mib(highest)} of {arena.memory}; {mib(watch.highest)} were seen during{seen}")
     if server.alive():
         try:
             server.stop(STOP_S)

@@ -7,6 +7,7 @@
 //!        └──── cached pages yield ─► one asker after the other: still short? ─► sections yield, then idle floors
 //! ```
 
+use crate::kernel::allocator_purge;
 use crate::pressure::{Pressure, Yield, YieldOrder};
 use crate::reservation::Reservation;
 use crate::tree::{Node, Short, Tree};
@@ -146,6 +147,10 @@ impl Budget {
 /// it goes on without the lock.
 const TURN_WAIT: Duration = Duration::from_millis(20);
 
+/// Bytes that are given back at one time are many from this part of the budget on, but not below so many.
+const LARGE_PART: u64 = 32;
+const LARGE_LEAST: u64 = 512 << 10;
+
 /// So often those who yield are asked: what they gave may be taken by someone else in between.
 const ROUNDS: usize = 4;
 
@@ -179,8 +184,12 @@ impl Shared {
         eased.map_err(|short| self.tree.lock().error(&short, index, bytes))
     }
 
-    /// Gives bytes back, and perhaps the handle that held them.
+    /// Gives bytes back, and perhaps the handle that held them. What was in so many is free by now, but not with the kernel
+    /// yet: whoever takes them next would be charged beside it.
     pub(crate) fn give(&self, index: usize, bytes: u64, is_last: bool) {
+        if bytes >= LARGE_LEAST && bytes >= self.tree.lock().nodes[0].limit / LARGE_PART {
+            allocator_purge();
+        }
         let mut tree = self.tree.lock();
         tree.sub(index, bytes);
         if is_last {
@@ -635,6 +644,21 @@ mod tests {
             held.clear();
             accounts.clear();
             assert_eq!(budget.reserved(), 0);
+        }
+    }
+
+    #[test]
+    fn what_was_in_much_memory_goes_to_the_kernel_before_others_may_have_it() {
+        use std::sync::atomic::AtomicBool;
+        static PURGED: AtomicBool = AtomicBool::new(false);
+        let purge = || PURGED.store(true, Ordering::Relaxed);
+        crate::set_allocator(crate::Allocator { resident: || None, decay: || {}, purge });
+        let budget = Budget::new(256 << 20);
+        for (bytes, purged) in [(256 << 10, false), (4 << 20, false), (8 << 20, true), (200 << 20, true)] {
+            let held = budget.root().try_reserve(bytes).unwrap();
+            PURGED.store(false, Ordering::Relaxed);
+            drop(held);
+            assert_eq!(PURGED.load(Ordering::Relaxed), purged, "{bytes}");
         }
     }
 }
