@@ -82,7 +82,7 @@ class Server:
         serve = [str(binary()), "serve", "--data", str(self.data), "--memory", self.memory_text]
         return [*serve, "--http", f"127.0.0.1:{self.port}", *self.options]
 
-    def start(self, wait_s: float = 60.0) -> "Server":
+    def start(self, wait_s: float = 60.0, until: str = "/readyz") -> "Server":
         self.data.parent.mkdir(parents=True, exist_ok=True)
         command = self.command()
         if self.limited and self.cgroup is None:
@@ -102,7 +102,7 @@ class Server:
             if self.process.poll() is not None:
                 raise StartError(f"the server ended at start with {self.process.returncode}:\n{self.log_tail()}")
             try:
-                with urllib.request.urlopen(f"{self.url}/readyz", timeout=2):
+                with urllib.request.urlopen(f"{self.url}{until}", timeout=2):
                     break
             except OSError:
                 if time.monotonic() - start > wait_s:

@@ -50,6 +50,13 @@ pub struct Entry {
     pub folder: bool,
 }
 
+/// How large the file system under a folder is, and how much of it may still be written, bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Space {
+    pub total: u64,
+    pub free: u64,
+}
+
 /// What a disk did since it was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -90,8 +97,11 @@ pub trait Disk: Send + std::marker::Sync {
     /// The length of a file, bytes.
     fn len(&self, file: &File) -> Result<u64>;
 
-    /// Cuts a file, or lengthens it with zeros and reserves their space on the disk.
+    /// Cuts a file; or lengthens it with zeros, if it is shorter, and reserves the space of all of it on the disk.
     fn set_len(&self, file: &File, bytes: u64) -> Result<()>;
+
+    /// A look at the room there is; others may take it meanwhile.
+    fn space(&self, folder: &Path) -> Result<Space>;
 
     /// The unit of offsets, lengths and addresses: 512 or 4096.
     fn block(&self) -> usize;

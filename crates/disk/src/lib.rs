@@ -28,7 +28,7 @@ mod spool;
 mod uring;
 
 pub use aligned::{ALIGN, Aligned};
-pub use disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Sync};
+pub use disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Space, Sync};
 pub use file::File;
 pub use local::Local;
 pub use lock::FolderLock;

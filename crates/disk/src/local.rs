@@ -6,7 +6,7 @@
 //!   sync   fdatasync; a folder: fsync
 //! ```
 
-use crate::disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Sync, Tally, check_aligned};
+use crate::disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Space, Sync, Tally, check_aligned};
 use crate::file::{File, Handle, LocalFile};
 use crate::{mmap, pread, probe, uring};
 use parking_lot::RwLock;
@@ -206,13 +206,24 @@ impl Disk for Local {
         // No mapping may reach past the end while the file shrinks.
         let mut mapping = local.mapping.write();
         *mapping = None;
-        if bytes > before {
-            match fs::fallocate(local.fd(), FallocateFlags::empty(), before, bytes - before) {
+        if bytes >= before && bytes > 0 {
+            // All of it: what was copied may have its length without its blocks.
+            match fs::fallocate(local.fd(), FallocateFlags::empty(), 0, bytes) {
                 Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
-                result => return result.map_err(|error| errno(error, "fallocate", file.path())),
+                Ok(()) => return Ok(()),
+                Err(error) => {
+                    // Where the disk is full some file systems keep the part that they found room for.
+                    let _ = fs::ftruncate(local.fd(), before);
+                    return Err(errno(error, "fallocate", file.path()));
+                }
             }
         }
         fs::ftruncate(local.fd(), bytes).map_err(|error| errno(error, "ftruncate", file.path()))
+    }
+
+    fn space(&self, folder: &Path) -> Result<Space> {
+        let stat = fs::statvfs(folder).map_err(|error| errno(error, "statvfs", folder))?;
+        Ok(Space { total: stat.f_blocks * stat.f_frsize, free: stat.f_bavail * stat.f_frsize })
     }
 
     fn block(&self) -> usize {

@@ -5,6 +5,8 @@
 //!        ├─ refused ──────────────► block 4096
 //!        └─ no O_DIRECT here ─────► block 512, buffered and dropped behind
 //!   make a ring, read a page ──ok──► uring, else pread
+//!
+//!   on a full disk nothing is written: the same is found by reading a file of ours that is there
 //! ```
 
 use crate::aligned::ALIGN;
@@ -12,7 +14,7 @@ use crate::disk::{Disk, Engine, Open, ReadOp};
 use crate::file::File;
 use crate::local::{Ground, Local, errno};
 use crate::uring;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Kind, Result};
 use rustix::io::Errno;
 use std::path::Path;
 use std::sync::Arc;
@@ -46,27 +48,70 @@ pub(crate) fn ground(engine: Engine, folder: &Path) -> Result<Ground> {
     Ok(trial.ground)
 }
 
-/// A small file in the folder to try things on; removed on drop.
+/// A small file in the folder to try things on; removed on drop if it was made for that.
 struct Trial {
     file: File,
     ground: Ground,
+    /// What its first page holds.
+    page: Box<Page>,
+    is_ours: bool,
 }
 
 /// A page of memory at its natural alignment.
 #[repr(align(4096))]
 struct Page([u8; ALIGN]);
 
+/// The file of ours that is there in each folder that held data: its first page changes at rare moments only, none of them
+/// while a folder is opened.
+const PRESENT: &str = "MANIFEST";
+
 /// What the page of a trial is filled with.
 const FILLING: u8 = 0xA5;
 
 impl Trial {
     fn new(folder: &Path) -> Result<Self> {
+        match Self::written(folder) {
+            Err(full) if full.kind() == Kind::NoSpace => Self::found(folder).map_err(|_| full),
+            trial => trial,
+        }
+    }
+
+    /// On a full disk: tries things on the manifest, without writing.
+    fn found(folder: &Path) -> Result<Self> {
+        let path = folder.join(PRESENT);
+        let ground = Ground { block: 512, direct: true };
+        let file = Local::on(ground, Engine::Pread).open(&path, Open::Read)?;
+        let mut trial = Self { file, ground, page: Box::new(Page([0; ALIGN])), is_ours: false };
+        if !trial.gives(0, ALIGN)? {
+            trial.ground.direct = false;
+            trial.file = Local::on(ground, Engine::Pread).buffered().open(&path, Open::Read)?;
+            trial.gives(0, ALIGN)?;
+        }
+        trial.ground.direct = trial.file.local()?.direct;
+        if !trial.gives(512, 512)? {
+            trial.ground.block = ALIGN;
+        }
+        Ok(trial)
+    }
+
+    /// Whether a read of `len` bytes at `at`, to an address of just that alignment, is done.
+    fn gives(&mut self, at: usize, len: usize) -> Result<bool> {
+        match rustix::io::pread(self.file.local()?.fd(), &mut self.page.0[at..at + len], at as u64) {
+            Ok(read) if read == len => Ok(true),
+            Ok(_) => Err(Error::io("is too short to try things on").at(self.file.path().display())),
+            Err(Errno::INVAL) => Ok(false),
+            Err(error) => Err(errno(error, "read", self.file.path())),
+        }
+    }
+
+    fn written(folder: &Path) -> Result<Self> {
         let path = folder.join(format!(".probe-{}-{:?}", std::process::id(), std::thread::current().id()));
         let ground = Ground { block: 512, direct: true };
         let disk = Local::on(ground, Engine::Pread);
         // One may be left from a crash of a process with our number.
         let _ = disk.rename(&path, None);
-        let mut trial = Self { file: disk.open(&path, Open::Create)?, ground };
+        let page = Box::new(Page([FILLING; ALIGN]));
+        let mut trial = Self { file: disk.open(&path, Open::Create)?, ground, page, is_ours: true };
         if !trial.takes(0, ALIGN)? {
             // Some file systems take the flag, but not what it means.
             trial.ground.direct = false;
@@ -82,8 +127,7 @@ impl Trial {
 
     /// Whether a write of `len` bytes at `at`, from an address of just that alignment, is taken.
     fn takes(&self, at: usize, len: usize) -> Result<bool> {
-        let page = Box::new(Page([FILLING; ALIGN]));
-        match rustix::io::pwrite(self.file.local()?.fd(), &page.0[at..at + len], at as u64) {
+        match rustix::io::pwrite(self.file.local()?.fd(), &self.page.0[at..at + len], at as u64) {
             Ok(_) => Ok(true),
             Err(Errno::INVAL) => Ok(false),
             Err(error) => Err(errno(error, "write", self.file.path())),
@@ -98,8 +142,8 @@ impl Trial {
         let file = disk.open(self.file.path(), Open::Read)?;
         let mut page = Box::new(Page([0; ALIGN]));
         disk.read(&mut [ReadOp { file: &file, at: 0, buf: &mut page.0 }])?;
-        if page.0.iter().any(|byte| *byte != FILLING) {
-            return Err(Error::io("a page just written was read back differently").at(self.file.path().display()));
+        if page.0 != self.page.0 {
+            return Err(Error::io("a page was read differently the second time").at(self.file.path().display()));
         }
         Ok(())
     }
@@ -107,6 +151,8 @@ impl Trial {
 
 impl Drop for Trial {
     fn drop(&mut self) {
-        let _ = rustix::fs::unlink(self.file.path());
+        if self.is_ours {
+            let _ = rustix::fs::unlink(self.file.path());
+        }
     }
 }

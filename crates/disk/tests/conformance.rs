@@ -248,6 +248,8 @@ fn lengths(disk: &dyn Disk, folder: &Path) {
         assert!(room[..kept * block] == written[..kept * block]);
         assert!(room[kept * block..len * block].iter().all(|byte| *byte == 0), "{len} {kept}");
     }
+    let space = disk.space(folder).unwrap();
+    assert!(space.free <= space.total && space.total > 0);
     // A hole reads as zeros.
     disk.write(&file, 20 * block as u64, &written[..block]).unwrap();
     read(disk, &file, 10 * block as u64, &mut room).unwrap();

@@ -26,7 +26,7 @@ use crate::format::{FILE_HEADER, FileHeader, Header, RECORD_HEADER, place};
 use crate::reader::{LogReader, Shared};
 use crate::recover::recover;
 use crate::walk::{Cut, Known, Visit, walk};
-use ramekin_base::{Error, Result, limits};
+use ramekin_base::{Error, Result, Size, limits};
 use ramekin_disk::{ALIGN, Aligned, Disk, Open, Sync};
 use ramekin_memory::Account;
 use std::ops::Range;
@@ -164,12 +164,18 @@ impl Log {
     /// Makes sure that `records` records with `bytes` bytes of body together can be appended without
     /// a new file, so that a full disk shows before the first of them is.
     pub fn make_room(&mut self, records: usize, bytes: usize) -> Result<()> {
+        self.make_room_in(self.file_bytes, records, bytes)
+    }
+
+    /// The same, and a file that is made for it has so many bytes, or what these records need: for a full disk.
+    pub fn make_room_in(&mut self, file_bytes: u64, records: usize, bytes: usize) -> Result<()> {
         self.check_open()?;
         if self.has_room(records, bytes) {
             return Ok(());
         }
         let align = ALIGN as u64;
-        let bytes = self.file_bytes.max((FILE_HEADER + room(records, bytes)).next_multiple_of(align));
+        let file_bytes = file_bytes.max(FILE_BYTES_MIN).next_multiple_of(align);
+        let bytes = file_bytes.max((FILE_HEADER + room(records, bytes)).next_multiple_of(align));
         let block = self.disk.block() as u64;
         // The end mark has a block of its own behind the commit, which leaves no gap of less than a header.
         let mark = place(self.current.offset()).next_multiple_of(block);
@@ -181,7 +187,7 @@ impl Log {
         let header = FileHeader { start, number: self.current.file.number() + 1, bytes };
         match files::create(&*self.disk, &self.folder, header, &mut self.page) {
             Ok(file) => self.link(file),
-            Err(Failed::Clean(error)) => Err(error.at("the log cannot grow")),
+            Err(Failed::Clean(error)) => Err(error.at(format!("the log cannot grow by {}", Size(bytes)))),
             Err(Failed::Unknown(error)) => Err(self.close(&error)),
         }
     }

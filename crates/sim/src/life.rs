@@ -19,6 +19,9 @@ use std::time::Duration;
 
 pub const DIM: usize = 6;
 const NAME: &str = "points";
+const FOLDER: &str = "/data";
+/// With so much in reserve there is room for a delete, however full the disk is.
+const RESERVE: u64 = 256 << 10;
 
 /// A store that runs in this thread only, and the clock that it sees.
 pub struct Life {
@@ -57,7 +60,7 @@ impl Life {
         let clock = Arc::new(ManualClock::default());
         sim.set_clock(clock.clone());
         let account = budget.root().child("vectors", "the store");
-        let folder = Path::new("/data").to_owned();
+        let folder = Path::new(FOLDER).to_owned();
         let options = StoreOptions {
             disk,
             folder,
@@ -151,6 +154,8 @@ impl Life {
     fn write(&self, write: Write, model: &mut Model) -> Result<(), End> {
         let (done, answer) = mpsc::sync_channel(1);
         let panics = self.disk.counts().panics;
+        let has_reserve = self.disk.file_bytes(&Path::new(FOLDER).join("RESERVE")).is_ok_and(|bytes| bytes >= RESERVE);
+        let must_fit = has_reserve && matches!(write, Write::Delete(_));
         let asked = write.clone();
         let handed = unless_panic(|| -> Result<()> {
             let done = Box::new(move |outcome| _ = done.send(outcome));
@@ -172,6 +177,9 @@ impl Life {
             Ok(Err(error)) if error.kind() == Kind::NotFound => model.note(write, true),
             Ok(Err(error)) => {
                 model.note(write, false);
+                if error.kind() == Kind::NoSpace && must_fit {
+                    return Err(End::Wrong(format!("a full disk has no room for a delete: {error}")));
+                }
                 if error.kind() == Kind::Bug {
                     let panicked = self.disk.counts().panics > panics;
                     return Err(if panicked { End::Trouble(error) } else { End::Wrong(error.to_string()) });

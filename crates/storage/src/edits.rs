@@ -6,7 +6,7 @@
 //!            └──── an error here changes nothing ────┘└── an error here: nobody knows which one a crash leaves
 //! ```
 //!
-//! A snapshot is due when the edits are longer than the last one, so a commit costs what it changes, and as much again
+//! A snapshot is due when the edits are longer than the last one and the disk has room for it, so a commit costs what it changes, and as much again
 //! for snapshots. Neither holds more than a buffer and one record.
 
 use crate::manifest::{BLOCK, Head, LINE, Layout, Record, Source, VERSION, frame_head, line, mark};
@@ -292,6 +292,18 @@ struct Place {
     layout: Layout,
 }
 
+impl Place {
+    /// Takes the space of the next edit, if it is not longer than most.
+    fn lengthen(&mut self, disk: &dyn Disk) -> Result<()> {
+        let wanted = (self.layout.end + BUFFER as u64).next_multiple_of(STEP);
+        if self.len < wanted {
+            disk.set_len(&self.file, wanted)?;
+            self.len = wanted;
+        }
+        Ok(())
+    }
+}
+
 impl Edits {
     /// The first commit writes a snapshot.
     pub(crate) fn none() -> Self {
@@ -330,15 +342,24 @@ impl Edits {
         write: &mut Write<'_>,
         before_head: &mut BeforeHead<'_>,
     ) -> Result<Committed, Failed> {
-        let committed = match self.is_due() {
-            true => self.replace(to, head, write, before_head),
-            false => self.append(to, head, write, before_head),
-        };
-        if committed.is_err() {
+        let is_due = self.is_due();
+        if let Some(place) = &mut self.place {
+            // Before anything is written: on a full disk all stays as it is, and an edit needs no more than this.
+            place.lengthen(to.disk).map_err(Failed::Clean)?;
+        }
+        if is_due {
+            match self.replace(to, head, write, before_head) {
+                // A snapshot that finds no room is written later.
+                Err(Failed::Clean(full)) if full.kind() == Kind::NoSpace && self.place.is_some() => {}
+                replaced => return replaced,
+            }
+        }
+        let appended = self.append(to, head, write, before_head);
+        if appended.is_err() {
             // What was begun may stand where the next edit would.
             self.place = None;
         }
-        committed
+        appended
     }
 
     fn append(

@@ -5,6 +5,7 @@
 //!     MANIFEST            log_from, files, the store's own JSON: a snapshot and edits after it
 //!     MANIFEST.new        the next snapshot under way
 //!     BEGUN               there is a log                              made once, empty
+//!     RESERVE             room for what frees space on a full disk    its bytes say nothing
 //!     log/0000….log       what no file holds yet                      (crate `log`)
 //!     files/000123.seg    immutable page files                        (crate `pages`)
 //!
@@ -24,10 +25,12 @@ mod begun;
 mod check;
 mod edits;
 pub mod manifest;
+mod reserve;
 mod storage;
 pub mod whole;
 
 pub use check::{FileReport, Report, check};
 pub use edits::{Sink, Write};
 pub use manifest::{Head, read_app};
+pub use reserve::{Claim, Reserve};
 pub use storage::{Manifest, Storage};

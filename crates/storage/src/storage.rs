@@ -11,6 +11,7 @@
 use crate::begun;
 use crate::edits::{self, Edits, Failed, Named, Target, Window, Write, files_bytes};
 use crate::manifest::{self, FOLDER, Head, Layout, Record, Source, VERSION, scan};
+use crate::reserve::Reserve;
 use crate::whole::{self, WHOLE_MAX, Whole};
 use parking_lot::Mutex;
 use ramekin_base::{Error, Kind, Result};
@@ -41,6 +42,7 @@ pub struct Storage {
     account: Account,
     /// What the manifest takes while it is read and written, and what it names.
     manifest_account: Account,
+    reserve: Reserve,
     next_file: AtomicU64,
     /// Locked while a commit is written; before `open`.
     committed: Mutex<Committed>,
@@ -163,9 +165,10 @@ impl Storage {
         let Found { manifest, named, memory } = found;
         let committed = Mutex::new(Committed { edits, named, memory, failed: None });
         let next_file = AtomicU64::new(manifest.head.next_file);
+        let reserve = Reserve::open(&disk, folder)?;
         let (account, manifest_account) = (account.clone(), manifest_account.clone());
         let (folder, open) = (folder.to_owned(), Mutex::new(HashMap::new()));
-        let storage = Self { disk, folder, pages, account, manifest_account, next_file, committed, open };
+        let storage = Self { disk, folder, pages, account, manifest_account, reserve, next_file, committed, open };
         Ok((storage, (!manifest.is_empty()).then_some(manifest)))
     }
 
@@ -179,6 +182,11 @@ impl Storage {
 
     pub fn pages(&self) -> &Pages {
         &self.pages
+    }
+
+    /// Room for what frees space.
+    pub fn reserve(&self) -> &Reserve {
+        &self.reserve
     }
 
     /// A name that no file has had: `files/000123.kind`. `kind` is up to eight small letters.

@@ -7,7 +7,7 @@ use ramekin_disk::{Aligned, Disk, Open, ReadOp, Sync};
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::{PageFile, Pages, Priority};
-use ramekin_storage::{Head, Storage, check, read_app};
+use ramekin_storage::{Claim, Head, Storage, check, read_app};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -274,6 +274,76 @@ fn a_full_disk_changes_nothing_and_passes() {
     drop(store);
     let store = Store::open(&Arc::new(disk.crash())).unwrap();
     assert_eq!(store.numbers().unwrap(), before);
+}
+
+#[test]
+fn the_reserve_is_given_up_by_steps_and_made_again() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let store = Store::open(&disk).unwrap();
+    let reserve = store.storage.reserve();
+    reserve.want(8 << 20).unwrap();
+    reserve.make(0).unwrap();
+    assert_eq!(reserve.bytes(), (8 << 20, 8 << 20));
+    // A crash leaves it, and the next start finds it.
+    let crashed = Arc::new(disk.crashed_copy(1));
+    assert_eq!(Store::open(&crashed).unwrap().storage.reserve().bytes().0, 8 << 20);
+    // Not a byte is free.
+    let used = 8 << 20 | disk.list(Path::new(FOLDER)).unwrap().iter().map(|entry| entry.bytes).sum::<u64>();
+    disk.set_faults(Faults { bytes_max: Some(used), ..Faults::default() });
+    assert_eq!(reserve.make(1 << 20).unwrap_err().kind(), Kind::NoSpace);
+    assert_eq!(reserve.for_tidying(), 6 << 20);
+    assert!(reserve.give(Claim::Tidy) && !reserve.give(Claim::Tidy));
+    assert_eq!(reserve.bytes().0, 2 << 20, "a quarter is for deletes");
+    let mut steps = 0;
+    while reserve.give(Claim::Delete) {
+        steps += 1;
+    }
+    assert_eq!((steps, reserve.bytes().0), (4, 0));
+    disk.set_faults(Faults::default());
+    reserve.make(1 << 20).unwrap();
+    assert_eq!(reserve.bytes().0, 8 << 20);
+    // Of a small disk it takes little.
+    disk.set_faults(Faults { bytes_max: Some(64 << 20), ..Faults::default() });
+    reserve.want(8 << 20).unwrap();
+    reserve.make(0).unwrap();
+    assert_eq!(reserve.bytes(), (4 << 20, 4 << 20));
+}
+
+/// An edit of an ordinary length changes nothing where there is no room for it, and a snapshot that is due waits for room.
+#[test]
+fn a_manifest_needs_little_of_a_full_disk() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let mut store = Store::open(&disk).unwrap();
+    let commit = |store: &Store, note: u64| {
+        let head = Head::new(store.log_from..store.log_from, &note).unwrap();
+        let notes = |whole: bool| if whole { 20 } else { 1 };
+        store.storage.commit(head, &mut |sink, whole| {
+            (0..notes(whole)).try_for_each(|_| sink.note(&"x".repeat(20_000)))
+        })
+    };
+    let path = Path::new(FOLDER).join("MANIFEST");
+    commit(&store, 0).unwrap();
+    // With so much room a snapshot would find none, and edits do.
+    let (mut used, mut edits) = (disk.file_bytes(&path).unwrap(), 0);
+    for note in 1..40 {
+        let files = disk.list(Path::new(FOLDER)).unwrap();
+        let held: u64 = files.iter().map(|entry| entry.bytes).sum();
+        let log: u64 = disk.list(&Path::new(FOLDER).join("log")).unwrap().iter().map(|entry| entry.bytes).sum();
+        disk.set_faults(Faults { bytes_max: Some(held + log + (64 << 10)), ..Faults::default() });
+        commit(&store, note).unwrap_or_else(|error| panic!("{note}: {error}"));
+        let now = disk.file_bytes(&path).unwrap();
+        edits += u64::from(now > used);
+        used = now;
+    }
+    assert!(edits > 5 && used > 700_000, "{edits} {used}");
+    disk.set_faults(Faults { bytes_max: Some(1), ..Faults::default() });
+    let full = (0..10).find_map(|note| commit(&store, note).err()).unwrap();
+    assert_eq!(full.kind(), Kind::NoSpace);
+    disk.set_faults(Faults::default());
+    commit(&store, 50).unwrap();
+    store.log.append(b"8 bytes.").unwrap();
+    drop(store);
+    Store::open(&Arc::new(disk.crash())).unwrap();
 }
 
 #[test]

@@ -33,6 +33,7 @@ use ramekin_ann::Work;
 use ramekin_base::lock::Guard;
 use ramekin_base::{Error, Kind, Result, supervise};
 use ramekin_memory::{Account, Reservation, allocator_purge};
+use ramekin_storage::Claim;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -68,6 +69,18 @@ pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
     sealed.map(|()| true)
 }
 
+/// Seals and folds all that waits. False: some of it waits on, since the disk is full.
+pub(crate) fn seal_waiting(shared: &Shared) -> Result<bool> {
+    loop {
+        match seal_one(shared) {
+            Ok(true) => {}
+            Ok(false) => return Ok(true),
+            Err(error) if error.kind() == Kind::NoSpace => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// Writes out the changed payloads of a collection that waits for it. False: none does.
 fn fold_one(shared: &Shared) -> Result<bool> {
     let is_due =
@@ -93,7 +106,7 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
     let mut rows = SealRows::new(part, shared.log_reader()?, account)?;
     let segment = match rows.is_empty() {
         true => None,
-        false => build(shared, name, collection, &mut rows, account, SEAL)?,
+        false => shared.frees(Claim::Tidy, || build(shared, name, collection, &mut rows, account, SEAL))?,
     };
     // First who may be long: while this waits for a fold of the other thread, nobody waits for this.
     let manifest = shared.manifest.lock();
@@ -121,13 +134,18 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
 
 /// One look around by the merging thread: a merge, or an index of a field, which a merge would have made void.
 pub(crate) fn merge_turn(shared: &Shared) -> Result<bool> {
-    Ok(merge_one(shared)? || field_index::build_one(shared)?)
+    // An index takes room; what is asked of it is answered without it meanwhile.
+    Ok(merge_one(shared)? || !shared.full.is_on() && field_index::build_one(shared)?)
 }
 
 /// Merges or rewrites segments of some collection, if the policy wants it. False: nothing to do.
 pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
     for collection in shared.collections().iter() {
-        let Some(chosen) = wanted_merge(shared, collection, is_quiet(shared, collection)) else {
+        let chosen = match shared.full.is_on() {
+            true => wanted_when_full(shared, collection),
+            false => wanted_merge(shared, collection, is_quiet(shared, collection)),
+        };
+        let Some(chosen) = chosen else {
             // What failed is not wanted any more.
             collection.health.clear(&FaultKind::Merge);
             continue;
@@ -148,11 +166,12 @@ fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<S
     shared.reach("merge");
     let account = &shared.accounts.merge;
     let what = if inputs.len() == 1 { "vacuum" } else { MERGE };
-    let folded = fold_inputs(shared, &inputs)?;
+    let frees = shared.full.is_on();
+    let folded = if_frees(shared, frees, || fold_inputs(shared, &inputs))?;
     let mut rows = MergeRows::new(inputs, folded, account)?;
     let segment = match rows.len_at_most() {
         0 => None,
-        _ => build(shared, name, collection, &mut rows, account, what)?,
+        _ => if_frees(shared, frees, || build(shared, name, collection, &mut rows, account, what))?,
     };
     let manifest = shared.manifest.lock();
     let swapped = swap_merged(shared, collection, &rows, segment.as_ref());
@@ -164,10 +183,18 @@ fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<S
     settle(shared, collection, segment, manifest)
 }
 
+/// A merge for which there was room when it began does without the reserve.
+fn if_frees<T>(shared: &Shared, frees: bool, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    if frees { shared.frees(Claim::Tidy, work) } else { work() }
+}
+
 /// Brings each input's changed payloads into one run, so that the merge reads files only: what is in
 /// memory goes on changing. Others have their turn between two inputs; what they fold then is carried over at the end.
 fn fold_inputs(shared: &Shared, inputs: &[Arc<Segment>]) -> Result<Vec<Option<Arc<Run>>>> {
     let whole = |input: &Arc<Segment>| {
+        if input.live() == 0 {
+            return Ok(None);
+        }
         let _manifest = shared.manifest.lock();
         fold::segment(shared, input, true, &shared.accounts.merge)?;
         Ok(input.changes.runs().pop())
@@ -265,7 +292,10 @@ fn build(
     let config = collection.config.load_full();
     let reporter = Reporter::new(shared, name, collection, what);
     let progress = |step| reporter.step(step);
-    let cancelled = || shared.is_closing() || collection.is_dropped();
+    let was_full = shared.full.is_on();
+    // A merge that goes on while the disk fills up would take what is kept for those who free it.
+    let is_in_the_way = || what != SEAL && !was_full && shared.full.is_on();
+    let cancelled = || shared.is_closing() || collection.is_dropped() || is_in_the_way();
     let work = |threads| Work {
         disk: shared.options.disk.clone(),
         temp: shared.temp.join(if what == SEAL { SEAL } else { MERGE }),
@@ -407,6 +437,17 @@ pub(crate) fn wanted_merge(shared: &Shared, collection: &Collection, quiet: bool
     Some(chosen.into_iter().map(|at| whole[at].clone()).collect())
 }
 
+/// The segment that is written anew, or goes, while the disk is full.
+fn wanted_when_full(shared: &Shared, collection: &Collection) -> Option<Vec<Arc<Segment>>> {
+    let view = collection.view.load_full();
+    let whole = whole(&view);
+    let on_disk: Vec<u64> = whole.iter().map(|segment| segment.bytes_on_disk()).collect();
+    let free = shared.options.disk.space(shared.storage.folder()).map_or(0, |space| space.free);
+    let room = free + shared.storage.reserve().for_tidying();
+    let chosen = policy::when_full(&sizes(&whole), &on_disk, rules(shared, collection), room)?;
+    Some(vec![whole[chosen].clone()])
+}
+
 /// Segments that wait to be merged, beyond those of one merge.
 pub(crate) fn merge_debt(shared: &Shared, collection: &Collection) -> usize {
     policy::debt(&sizes(&whole(&collection.view.load())), rules(shared, collection))
@@ -469,7 +510,7 @@ pub(crate) fn is_busy(shared: &Shared, collection: &Collection) -> bool {
 
 /// One look around by the sealing thread. True: something was done.
 pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
-    if seal_one(shared)? {
+    if seal_one(shared)? || shared.full_turn()? {
         return Ok(true);
     }
     for collection in shared.collections().iter() {

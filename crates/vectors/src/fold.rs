@@ -26,6 +26,7 @@ use ramekin_base::{Error, Result};
 use ramekin_log::LogReader;
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{PageWriter, Priority};
+use ramekin_storage::Claim;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -40,7 +41,7 @@ const WINDOW: usize = 2048;
 pub(crate) fn collection(shared: &Shared, collection: &Collection) -> Result<()> {
     let _manifest = shared.manifest.lock();
     for segment in &collection.view.load_full().segments {
-        self::segment(shared, segment, false, &shared.accounts.seal)?;
+        shared.frees(Claim::Tidy, || self::segment(shared, segment, false, &shared.accounts.seal))?;
     }
     match collection.is_dropped() {
         true => Ok(()),

@@ -24,6 +24,8 @@ pub(crate) enum FaultKind {
     Diverged,
     /// The log takes no more.
     Log,
+    /// The disk has no room.
+    Full,
     /// Stored bytes contradict themselves where no page fails its checksum.
     Damage,
     Seal,
@@ -38,6 +40,7 @@ impl fmt::Display for FaultKind {
         match self {
             Self::Diverged => f.write_str("a write is logged and could not be applied"),
             Self::Log => f.write_str("writes are refused"),
+            Self::Full => f.write_str("the disk is full, writes other than deletes are refused"),
             Self::Damage => f.write_str("damage"),
             Self::Seal => f.write_str("seal failed"),
             Self::Fold => f.write_str("fold failed"),
@@ -50,9 +53,18 @@ impl fmt::Display for FaultKind {
 
 struct Fault {
     text: String,
+    error: Kind,
     times: u32,
     /// By the store's clock: not tried again before.
     retry_ms: u64,
+}
+
+impl Fault {
+    /// Work that is put off while the disk is full is no fault of its collection; the store says that it is full.
+    fn is_put_off(&self, kind: &FaultKind) -> bool {
+        let is_work = matches!(kind, FaultKind::Seal | FaultKind::Fold | FaultKind::Merge | FaultKind::Index(_));
+        is_work && self.error == Kind::NoSpace
+    }
 }
 
 /// The first wait after a failure, and how often it doubles: up to 32 s.
@@ -92,10 +104,13 @@ impl Health {
         let before = faults.get(&kind);
         let times = before.map_or(0, |fault| fault.times) + 1;
         if let Some(name) = name.filter(|_| before.is_none_or(|fault| fault.text != text)) {
-            tracing::error!(collection = name, "{text}");
+            match error.kind() {
+                Kind::NoSpace => tracing::warn!(collection = name, "{text}"),
+                _ => tracing::error!(collection = name, "{text}"),
+            }
         }
         let retry_ms = now_ms + (RETRY_MS << times.min(RETRY_DOUBLINGS));
-        faults.insert(kind, Fault { text, times, retry_ms });
+        faults.insert(kind, Fault { text, error: error.kind(), times, retry_ms });
     }
 
     pub(crate) fn clear(&self, kind: &FaultKind) {
@@ -120,9 +135,15 @@ impl Health {
         self.faults.lock().get(kind).map(|fault| fault.text.clone())
     }
 
+    /// Why work of one kind failed last.
+    pub(crate) fn failure(&self, kind: &FaultKind) -> Option<(Kind, String)> {
+        self.faults.lock().get(kind).map(|fault| (fault.error, fault.text.clone()))
+    }
+
     /// The worst of all.
     pub(crate) fn worst(&self) -> Option<String> {
-        self.faults.lock().values().next().map(|fault| fault.text.clone())
+        let faults = self.faults.lock();
+        faults.iter().find(|(kind, fault)| !fault.is_put_off(kind)).map(|(_, fault)| fault.text.clone())
     }
 
     /// Forgets the faults of indexes that are not wanted any more.

@@ -38,6 +38,7 @@ mod count;
 mod facet;
 mod field_index;
 mod fold;
+mod full;
 mod growing;
 mod growing_fields;
 mod health;

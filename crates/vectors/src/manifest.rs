@@ -23,7 +23,7 @@ use parking_lot::MutexGuard;
 use ramekin_base::Result;
 use ramekin_log::Position;
 use ramekin_memory::Reservation;
-use ramekin_storage::{Head, Sink};
+use ramekin_storage::{Claim, Head, Sink};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -62,7 +62,7 @@ const DESCRIBED_BYTES: u64 = 512;
 pub(crate) fn commit(shared: &Shared) -> Result<()> {
     let applied = shared.applied.load(Ordering::SeqCst);
     shared.manifest_dirty.store(false, Ordering::SeqCst);
-    let written = write(shared, applied);
+    let written = shared.frees(Claim::Delete, || write(shared, applied));
     if written.is_err() {
         shared.manifest_dirty.store(true, Ordering::SeqCst);
     }

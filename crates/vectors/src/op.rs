@@ -48,6 +48,13 @@ pub(crate) enum MetaOp {
     },
 }
 
+impl MetaOp {
+    /// Whether it frees space, so that a full disk is no reason to refuse it.
+    pub(crate) fn frees(&self) -> bool {
+        matches!(self, Self::Drop { .. } | Self::Index { index: None, .. })
+    }
+}
+
 /// One record of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Op {

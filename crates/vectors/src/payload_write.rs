@@ -10,6 +10,7 @@
 
 use crate::api::{Parts, PayloadChange, PayloadParts};
 use crate::change::REWRITE_POINTS;
+use crate::changes::PATCH_BYTES;
 use crate::collection::{Collection, Located};
 use crate::growing::PayloadAt;
 use crate::shared::Shared;
@@ -81,7 +82,10 @@ pub(crate) fn replay(
                     if !shared.fold_largest() && !shared.freeze_largest()? && !shared.has_waiting() {
                         return Err(error);
                     }
-                    while background::seal_one(shared)? {}
+                    if !background::seal_waiting(shared)? {
+                        // They were in memory before, beside what is there now.
+                        break shared.accounts.patches.try_reserve(ids.len() as u64 * PATCH_BYTES)?;
+                    }
                 }
                 promised => break promised?,
             }

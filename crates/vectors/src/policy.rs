@@ -6,6 +6,8 @@
 //!                            classes twelve
 //!   between those            the segment with the largest share of dead rows is rewritten alone, if more of
 //!                            the disk is dead than alive
+//!   on a full disk           a segment whose rows are all dead goes; else the one with the most dead bytes is rewritten, of
+//!                            those for which there is room
 //!   when a moment is quiet   what is small beside the biggest, but together not negligible, joins it; and a segment
 //!                            that has many dead rows alone is rewritten
 //! ```
@@ -60,6 +62,22 @@ pub(crate) fn choose(sizes: &[Size], rules: Rules, quiet: bool) -> Option<Vec<us
     all_dead(sizes)
         .or_else(|| if quiet { join(sizes, rules) } else { by_class(sizes, rules) })
         .or_else(|| if quiet || mostly_dead(sizes, rules) { vacuum(sizes, rules) } else { None })
+}
+
+/// A build keeps about as much beside its file while it works, and this much at least.
+const BUILD_COPIES: u64 = 2;
+const BUILD_LEAST: u64 = 128 << 10;
+/// On a full disk this share of dead rows is enough, whatever the collection wants in better times.
+const DEAD_SHARE_WHEN_FULL: f64 = 0.2;
+
+/// The place of the segment to drop or to rewrite where the disk is full, with `room` to do it. `on_disk`: bytes of each.
+pub(crate) fn when_full(sizes: &[Size], on_disk: &[u64], rules: Rules, room: u64) -> Option<usize> {
+    let least = rules.deleted_threshold.min(DEAD_SHARE_WHEN_FULL);
+    let dead = |at: &usize| on_disk[*at] / sizes[*at].points.max(1) * sizes[*at].dead;
+    let needed = |at: &usize| (on_disk[*at] - dead(at).min(on_disk[*at])) * BUILD_COPIES + BUILD_LEAST;
+    let is_wasteful = |at: &usize| sizes[*at].dead as f64 > sizes[*at].points as f64 * least;
+    let fits = |at: &usize| is_wasteful(at) && needed(at) <= room;
+    all_dead(sizes).map(|chosen| chosen[0]).or_else(|| (0..sizes.len()).filter(fits).max_by_key(dead))
 }
 
 fn all_dead(sizes: &[Size]) -> Option<Vec<usize>> {
@@ -174,6 +192,19 @@ mod tests {
         alike.push(Size { points: 700, dead: 700, bytes: 0 });
         assert_eq!(choose(&alike, RULES, false), Some(vec![9]));
         assert_eq!(choose(&[Size { points: 900, ..wasteful }], RULES, true), None);
+    }
+
+    #[test]
+    fn a_full_disk_is_given_back_what_is_dead_as_far_as_there_is_room() {
+        let of = |points: u64, dead: u64| Size { bytes: points - dead, points, dead };
+        let on_disk = [1 << 20, 8 << 20, 4 << 20];
+        let sizes = [of(1000, 500), of(8000, 4000), of(4000, 100)];
+        assert_eq!(when_full(&sizes, &on_disk, RULES, 64 << 20), Some(1), "the most");
+        assert_eq!(when_full(&sizes, &on_disk, RULES, 4 << 20), Some(0), "for which there is room");
+        assert_eq!(when_full(&sizes, &on_disk, RULES, 1 << 20), None);
+        let never = Rules { deleted_threshold: 1.0, ..RULES };
+        assert_eq!(when_full(&sizes[..1], &on_disk, never, 64 << 20), Some(0));
+        assert_eq!(when_full(&[sizes[0], of(9, 9)], &on_disk, RULES, 0), Some(1), "it takes no room to drop one");
     }
 
     /// Whatever comes in, merging ends and leaves few segments.

@@ -11,6 +11,7 @@ use crate::catalog_cost::{HeldConfig, collection_bytes, config_bytes, json_bytes
 use crate::changes::PATCH_BYTES;
 use crate::collection::{Collection, Located, Logged};
 use crate::field_index::{self, Failures};
+use crate::full::Full;
 use crate::growing::{CLEAN, Growing};
 use crate::growing_fields::BatchFields;
 use crate::health::{FaultKind, Health};
@@ -139,6 +140,7 @@ pub(crate) struct Shared {
     /// Seals run in the writer's thread: no thread in the background (the simulator, and replay).
     pub(crate) inline: AtomicBool,
     pub(crate) rest: Rest,
+    pub(crate) full: Full,
     pub(crate) field_failures: Failures,
     /// What is wrong with the store as a whole.
     pub(crate) health: Health,
@@ -482,10 +484,13 @@ impl Shared {
             return Err(Error::closed(format!("writes are stalled: the thread `{name}` is dead: {cause}")));
         }
         let failed = self.collections().iter().find_map(|collection| {
-            collection.health.of(&FaultKind::Seal).or_else(|| collection.health.of(&FaultKind::Fold))
+            collection.health.failure(&FaultKind::Seal).or_else(|| collection.health.failure(&FaultKind::Fold))
         });
         match failed {
-            Some(error) if self.has_waiting() => {
+            Some((Kind::NoSpace, error)) if self.has_waiting() => {
+                Err(Error::no_space(format!("the disk is full: what is new cannot be written out: {error}")))
+            }
+            Some((_, error)) if self.has_waiting() => {
                 Err(Error::busy(format!("writes are stalled: what is new cannot be written out: {error}")))
             }
             _ => Ok(()),

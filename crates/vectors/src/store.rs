@@ -15,6 +15,7 @@ use crate::changes::Changes;
 use crate::check::check_name;
 use crate::collection::{Collection, Located, View};
 use crate::field_index::{self, Failures};
+use crate::full::Full;
 use crate::health::Health;
 use crate::manifest::{self, AliasesJson, HeadJson};
 use crate::op::{self, MetaOp, Op};
@@ -184,6 +185,7 @@ impl Store {
             closing: AtomicBool::new(false),
             inline: AtomicBool::new(true),
             rest: Rest::default(),
+            full: Full::default(),
             field_failures: Failures::default(),
             health: Health::default(),
             threads: Threads::default(),
@@ -191,12 +193,14 @@ impl Store {
             waited_ms: AtomicU64::new(0),
             options,
         });
+        shared.storage.reserve().want(limits.reserve_bytes())?;
         let mut short = Short::default();
         if let Some(mut manifest) = manifest {
             open_catalog(&shared, &mut manifest, &mut short)?;
         }
         let log = replay(&shared, durable, head.meta_from, &mut short)?;
         shared.opening.store(false, Ordering::Relaxed);
+        shared.begin_reserve()?;
         // With nothing to do it rests at once, and what is to be resident is there before the first query.
         if !rest::turn(&shared) {
             residency::plan(&shared);
@@ -305,6 +309,8 @@ impl Store {
     pub fn rebudget(&self) -> Result<()> {
         rest::set_limits(&self.shared, self.shared.limits())?;
         residency::plan(&self.shared);
+        self.shared.storage.reserve().want(self.shared.limits().reserve_bytes())?;
+        self.shared.begin_reserve()?;
         Ok(())
     }
 
@@ -762,8 +768,7 @@ fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position, s
     })?;
     short.check(shared)?;
     shared.applied.store(log.end(), Ordering::SeqCst);
-    // A file goes as a whole, so files are small against what the log may pin.
-    log.set_file_bytes(shared.limits().growing_bytes / 2);
+    log.set_file_bytes(shared.limits().log_file_bytes());
     log.trim(log_from)?;
     Ok(log)
 }
@@ -796,16 +801,16 @@ fn replay_room(shared: &Shared, collection: &Arc<Collection>, batch: &Batch) -> 
         let used = view.active.read().bytes();
         if used > 0 && used + bytes > shared.limits().seal_bytes {
             collection.freeze()?;
-            while background::seal_one(shared)? {}
+            background::seal_waiting(shared)?;
             continue;
         }
         match shared.promise_points(&view.active, bytes) {
             Ok(()) => return Ok(()),
             Err(error) => {
                 if !shared.freeze_largest()? {
-                    return Err(error);
+                    return Err(shared.check_sealing().err().unwrap_or(error));
                 }
-                while background::seal_one(shared)? {}
+                background::seal_waiting(shared)?;
             }
         }
     }

@@ -24,6 +24,7 @@ use crate::store::Done;
 use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
 use ramekin_log::{Log, Position};
 use ramekin_memory::Reservation;
+use ramekin_storage::Claim;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -63,6 +64,8 @@ pub(crate) enum Request {
     },
     /// The background asks for the active part to be frozen.
     Freeze(Arc<Collection>),
+    /// The background asks for the log to be trimmed, and for what pins it to be written out.
+    Look,
     /// A piece of a change that is under way.
     Piece {
         collection: Arc<Collection>,
@@ -76,7 +79,7 @@ impl Request {
     pub(crate) fn collection_number(&self) -> Option<CollectionNumber> {
         match self {
             Self::Write { collection, .. } => Some(collection.number),
-            Self::Meta { .. } | Self::Freeze(_) | Self::Piece { .. } => None,
+            Self::Meta { .. } | Self::Freeze(_) | Self::Look | Self::Piece { .. } => None,
         }
     }
 
@@ -86,7 +89,7 @@ impl Request {
             Self::Write { collection, .. } | Self::Freeze(collection) | Self::Piece { collection, .. } => {
                 Some(collection)
             }
-            Self::Meta { .. } => None,
+            Self::Meta { .. } | Self::Look => None,
         }
     }
 
@@ -283,6 +286,8 @@ impl Writer {
                 }
                 self.shared.wake_background();
             }
+            // Each turn keeps the bounds.
+            Request::Look => {}
             Request::Piece { collection, piece, answer } => match self.log_piece(&collection, piece) {
                 Ok(None) => self.answer_last(Tell::Changer(answer)),
                 Ok(Some(piece)) => _ = answer.send(Reply::Later(piece)),
@@ -293,6 +298,11 @@ impl Writer {
 
     /// Logs a write, or hands it on to a changer.
     fn write(&mut self, collection: Arc<Collection>, write: Write, answer: Answer) {
+        if !matches!(write, Write::Delete(_))
+            && let Err(full) = self.shared.admit()
+        {
+            return (answer.done)(Err(full));
+        }
         let logged = match write {
             Write::Upsert(batch) => match self.room(&collection, Growing::bytes_for(&batch)) {
                 Ok(false) => return self.put_back(collection, Write::Upsert(batch), answer),
@@ -302,7 +312,7 @@ impl Writer {
                 }
                 room => room.and_then(|_| self.log_upsert(&collection, batch, None)),
             },
-            Write::Delete(Selection::Ids(ids)) => self.log_deletes(&collection, ids, None),
+            Write::Delete(Selection::Ids(ids)) if self.is_at_once(&ids) => self.log_deletes(&collection, ids, None),
             write => {
                 self.flush();
                 let sequence = self.number();
@@ -317,6 +327,42 @@ impl Writer {
             Ok(sequence) => self.answer_last(Tell::Client { answer, sequence }),
             Err(error) => (answer.done)(Err(error)),
         }
+    }
+
+    /// Whether deletes are logged as one. On a full disk those of many ids are a change, which is logged piece by piece: the
+    /// room that is kept for deletes is not for one of them.
+    fn is_at_once(&mut self, ids: &[PointId]) -> bool {
+        let (records, bytes) = delete_bytes(ids.len());
+        match records {
+            0 | 1 => true,
+            _ => match self.log.make_room(records, bytes) {
+                Err(error) if error.kind() == Kind::NoSpace => {
+                    self.shared.set_full(&error);
+                    false
+                }
+                _ => true,
+            },
+        }
+    }
+
+    /// Room in the log for what frees space: where the disk is full, the least, and of what is kept for it.
+    fn room_to_free(&mut self, records: usize, bytes: usize) -> Result<()> {
+        let (shared, log) = (&self.shared, &mut self.log);
+        shared.frees(Claim::Delete, || match shared.full.is_on() {
+            true => log.make_room_in(shared.full_log_bytes(), records, bytes),
+            false => log.make_room(records, bytes),
+        })
+    }
+
+    /// Room in the log for what needs more: of a disk that is not full.
+    fn room_to_add(&mut self, records: usize, bytes: usize) -> Result<()> {
+        let made = self.log.make_room(records, bytes);
+        if let Err(error) = &made
+            && error.kind() == Kind::NoSpace
+        {
+            self.shared.set_full(error);
+        }
+        made
     }
 
     /// Whether a write that finds no memory, and nothing that could be written out for it, waits: others may let go of
@@ -385,7 +431,12 @@ impl Writer {
         collection.check_current()?;
         rest::wake(&self.shared)?;
         self.log.check_open()?;
-        if self.is_slowed(collection) {
+        let is_delete = matches!(piece.what, What::Delete(_));
+        if !is_delete {
+            self.shared.admit()?;
+        }
+        // On a full disk nobody can say when what waits is written out.
+        if self.is_slowed(collection) && !(is_delete && self.shared.full.is_on()) {
             return Ok(Some(piece));
         }
         collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
@@ -474,7 +525,7 @@ impl Writer {
             first = last;
         }
         let heads = op::UPSERT_HEAD_BYTES + batch.columns.iter().map(|column| column.name.len() + 12).sum::<usize>();
-        self.log.make_room(ranges.len(), bytes + ranges.len() * heads)?;
+        self.room_to_add(ranges.len(), bytes + ranges.len() * heads)?;
         let count = ranges.len();
         let mut parts = Vec::with_capacity(count);
         for (at, points) in ranges.into_iter().enumerate() {
@@ -496,8 +547,8 @@ impl Writer {
         let sequence = self.number();
         let located = located.map_or_else(|| collection.locate(&self.shared.pages, &ids), Ok)?;
         let mut position = CLEAN;
-        let count = ids.len().div_ceil(DELETE_IDS);
-        self.log.make_room(count, ids.len() * 17 + count * op::HEAD_BYTES)?;
+        let (count, bytes) = delete_bytes(ids.len());
+        self.room_to_free(count, bytes)?;
         for (at, ids) in ids.chunks(DELETE_IDS).enumerate() {
             self.record.clear();
             op::encode_delete(&mut self.record, sequence, collection.number, ids);
@@ -530,7 +581,7 @@ impl Writer {
             from = to;
         }
         let count = ranges.len();
-        self.log.make_room(count, points.iter().map(bytes).sum::<usize>() + count * op::HEAD_BYTES)?;
+        self.room_to_add(count, points.iter().map(bytes).sum::<usize>() + count * op::HEAD_BYTES)?;
         let mut payloads = Vec::with_capacity(points.len());
         for (at, range) in ranges.into_iter().enumerate() {
             let now = &points[range];
@@ -550,6 +601,10 @@ impl Writer {
     fn meta(&mut self, op: MakeMeta) -> Result<bool> {
         self.check_current()?;
         let Some(op) = op(&self.shared)? else { return Ok(false) };
+        let frees = op.frees();
+        if !frees {
+            self.shared.admit()?;
+        }
         self.shared.catalog.read().check(&op)?;
         let mut record = Vec::new();
         let _record = self.shared.accounts.catalog.try_reserve(2 * json_bytes(&op))?;
@@ -557,6 +612,10 @@ impl Writer {
         op::encode_meta(&mut record, sequence, &op)?;
         // All that can fail comes before the record.
         let change = self.shared.prepare(op)?;
+        match frees {
+            true => self.room_to_free(1, record.len())?,
+            false => self.room_to_add(1, record.len())?,
+        }
         let position = self.log.append(&record)?;
         self.shared.operation.store(sequence, Ordering::SeqCst);
         let end = self.log.commit()?;
@@ -735,7 +794,7 @@ impl Writer {
             tracing::warn!("could not trim the log: {error}");
         }
         let limits = self.shared.limits();
-        let needed = self.log.end().saturating_sub(limits.log_bytes);
+        let needed = self.log.end().saturating_sub(self.shared.pinned_bytes());
         if self.shared.log_from() < needed
             && let Err(error) = self.shared.unpin(needed)
         {
@@ -758,6 +817,12 @@ impl Writer {
 
 fn parts_of(parts: &[Part]) -> Vec<(Position, std::ops::Range<usize>, &[u32])> {
     parts.iter().map(|part| (part.position, part.points.clone(), &part.payloads_at[..])).collect()
+}
+
+/// The records of deletes of so many points, and bytes of all.
+fn delete_bytes(ids: usize) -> (usize, usize) {
+    let records = ids.div_ceil(DELETE_IDS);
+    (records, ids * 17 + records * op::HEAD_BYTES)
 }
 
 fn no_patches() -> Error {

@@ -18,7 +18,7 @@ mod state;
 
 pub use faults::{Counts, Faults, PlantedPanic, Trigger};
 
-use crate::disk::{Counters, Disk, Entry, Open, ReadOp, Sync, Tally, check_aligned};
+use crate::disk::{Counters, Disk, Entry, Open, ReadOp, Space, Sync, Tally, check_aligned};
 use crate::file::{File, Handle};
 use image::SECTOR;
 use names::NodeId;
@@ -27,6 +27,9 @@ use ramekin_base::{Error, ManualClock, Result, Rng};
 use state::{State, Turn};
 use std::path::Path;
 use std::sync::Arc;
+
+/// The size of a disk without a bound.
+const ENDLESS: u64 = 1 << 40;
 
 /// A simulated disk. It starts empty: make a folder.
 pub struct SimDisk {
@@ -86,6 +89,13 @@ impl SimDisk {
     /// Calls so far, over all crashes: the range of [`Faults::operations_max`].
     pub fn operations(&self) -> u64 {
         self.shared.lock().operations
+    }
+
+    /// How long a file is; no call of the disk.
+    pub fn file_bytes(&self, path: &Path) -> Result<u64> {
+        let mut state = self.shared.lock();
+        let node = state.names.find(path)?;
+        Ok(state.image(node).len() as u64)
     }
 
     /// Flips one bit of a file at rest; counted as the chance ones are.
@@ -328,6 +338,15 @@ impl Disk for SimDisk {
         }
         state.image(sim.node).set_len(bytes as usize);
         state.answer(&turn, file.path(), ())
+    }
+
+    fn space(&self, folder: &Path) -> Result<Space> {
+        let mut state = self.shared.lock();
+        let turn = state.turn(folder)?;
+        state.names.folder(folder)?;
+        let total = state.faults.bytes_max.unwrap_or(ENDLESS);
+        let free = state.room(total);
+        state.answer(&turn, folder, Space { total, free })
     }
 
     fn block(&self) -> usize {

@@ -8,7 +8,7 @@
 //! So one index with its resident codes serves all cells, and each cell gets a handle, and a mapping, of its own.
 
 use ramekin_base::{Error, Result};
-use ramekin_disk::{Counters, Disk, Entry, File, Open, ReadOp, Sync};
+use ramekin_disk::{Counters, Disk, Entry, File, Open, ReadOp, Space, Sync};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 
@@ -83,6 +83,10 @@ impl Disk for Redirect {
 
     fn set_len(&self, file: &File, bytes: u64) -> Result<()> {
         self.below.set_len(file, bytes)
+    }
+
+    fn space(&self, folder: &Path) -> Result<Space> {
+        self.below.space(folder)
     }
 
     fn block(&self) -> usize {

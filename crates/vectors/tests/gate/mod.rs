@@ -7,7 +7,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::Result;
-use ramekin_disk::{Counters, Disk, Entry, File, Open, ReadOp, Sync};
+use ramekin_disk::{Counters, Disk, Entry, File, Open, ReadOp, Space, Sync};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,6 +125,10 @@ impl Disk for Gated {
 
     fn set_len(&self, file: &File, bytes: u64) -> Result<()> {
         self.disk.set_len(file, bytes)
+    }
+
+    fn space(&self, folder: &Path) -> Result<Space> {
+        self.disk.space(folder)
     }
 
     fn block(&self) -> usize {

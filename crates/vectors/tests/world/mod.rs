@@ -185,9 +185,13 @@ impl World {
     }
 
     pub fn create(&self) -> Result<()> {
+        self.create_other(NAME)
+    }
+
+    pub fn create_other(&self, name: &str) -> Result<()> {
         let vectors = BTreeMap::from([(UNNAMED.to_owned(), VectorConfig::new(DIM, MetricName::Dot))]);
         let config = CollectionConfig { vacuum_min_vectors: 100, ..CollectionConfig::new(vectors) };
-        self.store.create_collection(NAME, config)
+        self.store.create_collection(name, config)
     }
 
     pub fn index(&self, field: &str, schema: Schema) -> Result<u64> {
@@ -197,6 +201,10 @@ impl World {
 
     pub fn index_number(&self) -> Result<u64> {
         self.index("number", Schema::Integer { lookup: true, range: true })
+    }
+
+    pub fn drop_index(&self) -> Result<u64> {
+        self.store.set_index(NAME, FieldPath::of_key("number"), None)
     }
 
     pub fn write(&self, write: Write) -> Result<()> {
