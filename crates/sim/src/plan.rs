@@ -127,7 +127,10 @@ impl Plan {
             Trouble::FailedSync => faults.sync_fails = Trigger::chance(0.02),
             Trouble::FailedWrite => faults.write_fails = Trigger::chance(0.01),
             Trouble::BitFlips => faults.bit_flips = Trigger::chance(0.02),
-            Trouble::FullDisk => faults.bytes_max = Some(bytes + rng.below(6 << 20)),
+            // The first life may find room for the reserve; later ones have little beside what is there.
+            Trouble::FullDisk => {
+                faults.bytes_max = Some(bytes + rng.below(if bytes == 0 { 6 << 20 } else { 1 << 18 }));
+            }
             Trouble::MisdirectedWrites => faults.misdirected_writes = Trigger::chance(0.01),
             Trouble::LostWrites => faults.lost_writes = Trigger::chance(0.01),
             Trouble::Panics => faults.panics = Trigger::chance(0.02),

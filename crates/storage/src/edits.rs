@@ -45,6 +45,11 @@ impl Failed {
     }
 }
 
+/// What counts of a manifest's length: a crash while it was made longer may leave it anywhere between.
+fn whole_blocks(len: u64) -> u64 {
+    len / BLOCK * BLOCK
+}
+
 /// A manifest file as a source of bytes: a window that moves over it.
 pub(crate) struct Window {
     disk: Arc<dyn Disk>,
@@ -66,11 +71,7 @@ impl Window {
             Err(error) if error.kind() == Kind::NotFound => return Ok(None),
             opened => opened?,
         };
-        let len = disk.len(&file)?;
-        if !len.is_multiple_of(disk.block() as u64) {
-            let why = format!("the manifest is damaged: a length of {len} bytes; restore the folder from a copy");
-            return Err(Error::corrupt(why).at(path.display()));
-        }
+        let len = whole_blocks(disk.len(&file)?);
         let (buffer, memory) = (Aligned::new(account, BUFFER)?, account.try_reserve(0)?);
         let (disk, long) = (disk.clone(), Vec::new());
         Ok(Some(Self { disk, file, len, buffer, at: 0, filled: 0, long, memory }))
@@ -317,7 +318,7 @@ impl Edits {
             return Ok(Self::none());
         }
         let file = disk.open(&folder.join(NAME), Open::Write)?;
-        let len = disk.len(&file)?;
+        let len = whole_blocks(disk.len(&file)?);
         if layout.end > layout.synced {
             write_again(disk, &file, account, &mut layout)?;
         }
@@ -507,7 +508,7 @@ pub(crate) fn append_head(
     head: &Head,
 ) -> Result<()> {
     let file = disk.open(&folder.join(NAME), Open::Write)?;
-    let len = disk.len(&file)?;
+    let len = whole_blocks(disk.len(&file)?);
     if layout.torn {
         disk.set_len(&file, layout.end)?;
         disk.set_len(&file, len)?;

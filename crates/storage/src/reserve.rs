@@ -19,6 +19,8 @@ use std::sync::Arc;
 const NAME: &str = "RESERVE";
 /// Its length is a number of these.
 const BLOCK: u64 = 4096;
+/// With so many times more free than is asked for, room beside it need not be tried out.
+const PLENTY: u64 = 4;
 /// What a delete or a manifest is given at a time: this part of it, but no less than one of them needs, and no more than several.
 const PART_OF_STEP: u64 = 8;
 const STEP: (u64, u64) = (128 << 10, 512 << 10);
@@ -87,6 +89,8 @@ impl Reserve {
     pub fn make(&self, beyond: u64) -> Result<()> {
         let mut held = self.held.lock();
         let whole = held.wanted;
+        let free = self.disk.space(&self.folder)?.free;
+        let beyond = if free > PLENTY * (whole + beyond) { 0 } else { beyond };
         let made = self.resize(&mut held, whole + beyond).and_then(|()| match beyond {
             0 => Ok(()),
             _ => self.resize(&mut held, whole),

@@ -317,9 +317,9 @@ fn a_manifest_needs_little_of_a_full_disk() {
     let commit = |store: &Store, note: u64| {
         let head = Head::new(store.log_from..store.log_from, &note).unwrap();
         let notes = |whole: bool| if whole { 20 } else { 1 };
-        store.storage.commit(head, &mut |sink, whole| {
-            (0..notes(whole)).try_for_each(|_| sink.note(&"x".repeat(20_000)))
-        })
+        store
+            .storage
+            .commit(head, &mut |sink, whole| (0..notes(whole)).try_for_each(|_| sink.note(&"x".repeat(20_000))))
     };
     let path = Path::new(FOLDER).join("MANIFEST");
     commit(&store, 0).unwrap();
