@@ -146,10 +146,10 @@ class Server:
         return {name: int(value) for name, value in rows}
 
     def disk_bytes(self) -> int:
-        """What the data folder really occupies; files may go while we look."""
+        """What the data really occupies, without the room that is kept for a full disk; files may go while we look."""
         total = 0
         for folder, _, names in os.walk(self.data):
-            for name in names:
+            for name in set(names) - {"RESERVE"}:
                 try:
                     total += os.stat(os.path.join(folder, name)).st_blocks * 512
                 except OSError:

@@ -49,6 +49,12 @@ BUGS = [
         "let log_from = applied;",
     ),
     (
+        "keep the reserve from deletes",
+        "crates/storage/src/reserve.rs",
+        "Claim::Delete => held.bytes.saturating_sub(",
+        "Claim::Delete => held.bytes + 0 * held.bytes.saturating_sub(",
+    ),
+    (
         "publish the manifest before its bytes are synced",
         "crates/storage/src/edits.rs",
         "disk.sync(Sync::File(&place.file))\n            .and_then(|()| disk.rename(&path, Some(&folder.join(NAME))))",

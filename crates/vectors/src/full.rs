@@ -114,8 +114,12 @@ impl Shared {
         )))
     }
 
-    /// When a store opens: makes the reserve, and sees whether the log can grow.
+    /// When a store opens, and when the budget has moved: makes the reserve, and sees whether the log can grow.
     pub(crate) fn begin_reserve(&self) -> Result<()> {
+        self.storage.reserve().want(self.limits().reserve_bytes())?;
+        if self.full.users.load(Ordering::SeqCst) > 0 {
+            return Ok(());
+        }
         match self.storage.reserve().make(self.limits().log_file_bytes()) {
             Err(error) if error.kind() == Kind::NoSpace => {
                 self.set_full(&error);
@@ -164,7 +168,7 @@ impl Shared {
             return Ok(true);
         }
         // The writer trims the log, and has what pins it sealed.
-        if !self.inline.load(Ordering::SeqCst) {
+        if !self.inline.load(Ordering::SeqCst) && self.queue.is_empty() {
             _ = self.queue.put(crate::writer::Request::Look);
         }
         Ok(false)

@@ -309,7 +309,6 @@ impl Store {
     pub fn rebudget(&self) -> Result<()> {
         rest::set_limits(&self.shared, self.shared.limits())?;
         residency::plan(&self.shared);
-        self.shared.storage.reserve().want(self.shared.limits().reserve_bytes())?;
         self.shared.begin_reserve()?;
         Ok(())
     }
