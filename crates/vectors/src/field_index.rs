@@ -345,7 +345,8 @@ fn build(
     };
     let reporter = Reporter::new(shared, name, collection, "index");
     let is_wanted = || collection.config.load().indexes.get(path).is_some_and(|field| field.schema == *schema);
-    let cancelled = || shared.is_closing() || collection.is_dropped() || !is_wanted();
+    // On a disk that fills up meanwhile it would take what is kept for those who free it.
+    let cancelled = || shared.is_closing() || collection.is_dropped() || !is_wanted() || shared.full.is_on();
     let file = shared.storage.new_path("field");
     let mut out = shared.pages.create(&file, account)?;
     let work = Work {
