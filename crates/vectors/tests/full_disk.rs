@@ -5,8 +5,8 @@
 mod world;
 
 use ramekin_base::{Kind, PointId, Rng};
-use ramekin_disk::Disk;
 use ramekin_disk::sim::{Faults, SimDisk};
+use ramekin_disk::{Disk, Open, Sync};
 use ramekin_fields::{Span, Test};
 use ramekin_memory::Budget;
 use ramekin_vectors::{Selection, Status, Write};
@@ -33,6 +33,14 @@ fn used(disk: &SimDisk, folder: &Path) -> u64 {
         false => entry.bytes,
     };
     disk.list(folder).unwrap().into_iter().map(bytes).sum()
+}
+
+/// Somebody else writes to the disk, until so many bytes are left.
+fn others_fill(disk: &SimDisk, left: u64) {
+    let free = disk.space(Path::new("/data")).unwrap().free;
+    let junk = disk.open(Path::new("/junk"), Open::Create).unwrap();
+    disk.set_len(&junk, free.saturating_sub(left)).unwrap();
+    disk.sync(Sync::File(&junk)).and_then(|()| disk.sync(Sync::Folder(Path::new("/")))).unwrap();
 }
 
 fn batch(from: u64) -> Vec<(PointId, u64)> {
@@ -153,14 +161,14 @@ fn a_disk_may_be_full_at_any_moment() {
     let (mut refused, mut deleted) = (0, 0);
     for seed in 0..12 {
         let mut rng = Rng::new(seed);
-        let mut disk = Arc::new(SimDisk::with_block(seed, full(64 << 20), 4096));
+        let mut disk = Arc::new(SimDisk::with_block(seed, full(32 << 20), 4096));
         let (mut world, mut model) = (open(&disk), Model::new());
         world.create().unwrap();
         world.index_number().unwrap();
         let mut next = 0;
         for step in 0..40 {
             if step == 5 + seed % 20 {
-                disk.set_faults(full(used(&disk, Path::new("/data")) + rng.below(1 << 18)));
+                others_fill(&disk, rng.below(1 << 18));
             }
             match rng.below(9) {
                 0..=3 => {
