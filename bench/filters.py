@@ -1,16 +1,20 @@
-"""Filters beside qdrant-edge-py, and beside qdrant-client's local mode: the same payloads and filters, drawn by chance, must
-select the same points.
+"""Filters with and without indexes, beside qdrant-edge-py and beside qdrant-client's local mode: the same payloads and
+filters, drawn by chance, must select the same points.
 
-    payloads --> ramekin serve, over REST   in segments, in overlays, and in the newest part
-             --> qdrant-edge-py             one shard in process; another collection beside local mode
+    payloads --> ramekin serve, over REST   in segments, in overlays, and in the newest part: one collection that gets
+                                            indexes, and one that never has any
+             --> qdrant-edge-py             one shard in process that never has an index, and one that gets the same;
+                                            another collection beside local mode
     first without an index, then with indexes of all kinds on most fields, drawn anew a few times
-    each filter: scroll and count here, scroll there; now and then a search of all by the same filter
+    each filter: scroll and count with indexes and without, scroll there without; now and then a search of all by it
 
-Half of the points get other payloads afterwards, some are deleted. Not drawn, since the peer's Python cannot say it or
-is at odds with itself: a match of a boolean (it is read as a number), places at the poles; two bounds of one side, and over
-indexes is_empty and is_null inside nested (what holds depends on how it plans the query). Local mode takes what is no
-object for an object under nested; that is not drawn for it. Of `is_empty` and `is_null` beside a key it asks all values, and
-the others any: these differences are counted, and named.
+What an index of words was told (its tokenizer and the like) is the one thing that may make a difference: such filters are
+counted apart, and conditions on such fields are compared with the peer's shard that has the same index. How many filters that
+shard answers otherwise than the one without an index is counted, too.
+
+Half of the points get other payloads afterwards, some are deleted. Not drawn, since the peer's Python cannot say it: a match
+of a boolean (it is read as a number). Local mode takes what is no object for an object under nested; that is not drawn for it.
+Of `is_empty` and `is_null` beside a key it asks all values, and the others any: these differences are counted, and named.
 """
 
 import argparse
@@ -126,50 +130,118 @@ class Local:
         return {point.id for point in self.client.scroll(NAME, scroll_filter=wanted, limit=most, with_payload=False)[0]}
 
 
-def fill(rnd: random.Random, count: int, sides: list, mixed: bool = True) -> list:
-    """The same points, changes and deletes on both sides; returns the ids that are left."""
+def fill(rnd: random.Random, count: int, sides: list, mixed: bool = True, odd: bool = False) -> dict:
+    """The same points, changes and deletes on all sides; returns the payloads that are left, by id."""
+    payloads = {}
     ids = [number if rnd.random() < 0.7 else str(uuid.UUID(int=number)) for number in range(1, count + 1)]
     for at in range(0, count, BATCH):
         vector = [rnd.uniform(-1, 1) for _ in range(DIM)]
-        batch = [{"id": i, "vector": vector, "payload": filters.payload(rnd, mixed)} for i in ids[at : at + BATCH]]
+        batch = [{"id": i, "vector": vector, "payload": filters.payload(rnd, mixed, odd)} for i in ids[at : at + BATCH]]
+        payloads |= {point["id"]: point["payload"] for point in batch}
         for side in sides:
             side.upsert(batch)
     for _ in range(count // 40):
-        some, payload = rnd.sample(ids, 20), filters.payload(rnd, mixed)
-        for side in sides:
-            side.overwrite(some, payload)
+        overwrite(rnd, payloads, sides, filters.payload(rnd, mixed, odd))
     gone = set(rnd.sample(ids, count // 20))
     for side in sides:
         side.delete(sorted(gone, key=str))
-    return [i for i in ids if i not in gone]
+    return {i: payloads[i] for i in payloads if i not in gone}
+
+
+def overwrite(rnd: random.Random, payloads: dict, sides: list, payload: dict) -> None:
+    """Twenty points get another payload."""
+    some = rnd.sample(sorted(payloads, key=str), 20)
+    payloads |= {i: payload for i in some}
+    for side in sides:
+        side.overwrite(some, payload)
+
+
+@dataclass
+class Sides:
+    """The same points: here with indexes and without any, there too."""
+
+    here: Here
+    plain: Here
+    there: There
+    there_indexed: There
+
+    def all(self) -> list:
+        return [self.here, self.plain, self.there, self.there_indexed]
 
 
 @dataclass
 class Outcome:
-    wrong: int = 0
+    cases: int = 0
+    # Filters that ask for words that an index was told otherwise.
+    apart: int = 0
+    # Filters that select other points than without an index here, and than there.
+    unlike_plain: int = 0
+    unlike_there: int = 0
+    # Filters of which the peer with indexes selects other points than the peer without.
+    peer_unlike_itself: int = 0
     selected: int = 0
-    # Seconds of a filter.
+    # Seconds of all filters.
     ours: float = 0.0
     theirs: float = 0.0
 
+    def __iadd__(self, other: "Outcome") -> "Outcome":
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        return self
 
-def compare(rnd: random.Random, here: Here, there: There, ids: list, cases: int, points: int, indexes: dict) -> Outcome:
-    """Draws filters, asks both sides, and tells what differs."""
-    outcome = Outcome()
+
+def told_otherwise(asked: dict, indexes: dict) -> bool:
+    """Whether a filter asks for words of an index that takes texts apart otherwise than is done without one."""
+    own = {path for path, schema in indexes.items() if not filters.is_as_without(schema)}
+    return any(one.get("key") in own and filters.asks_words(one) for one in filters.conditions(asked))
+
+
+def compare(rnd: random.Random, sides: Sides, ids: list, cases: int, points: int, indexes: dict) -> Outcome:
+    """Draws filters, asks all sides, and tells what differs."""
+    outcome = Outcome(cases=cases)
     for number in range(cases):
-        asked = filters.draw(rnd, ids, booleans=False, indexed=bool(indexes))
+        asked = filters.draw(rnd, ids, booleans=False, odd=True)
         start = time.perf_counter()
-        ours = here.select(asked, points)
-        middle = time.perf_counter()
-        theirs = there.select(asked, points)
-        outcome.theirs += (time.perf_counter() - middle) / cases
-        outcome.ours += (middle - start) / cases
+        ours = sides.here.select(asked, points)
+        outcome.ours += time.perf_counter() - start
+        start = time.perf_counter()
+        theirs = sides.there.select(asked, points)
+        outcome.theirs += time.perf_counter() - start
         outcome.selected += len(theirs)
-        same = ours == theirs and (number % 4 or here.count(asked) == len(theirs)) and (number % 16 or here.search(asked, points) == theirs)
-        if not same:
-            outcome.wrong += 1
-            print(f"differs: {json.dumps(asked)}\n  {json.dumps(indexes)}\n  only here {sorted(ours - theirs, key=str)[:5]}, only there {sorted(theirs - ours, key=str)[:5]}", file=sys.stderr)
+        if indexes:
+            outcome.peer_unlike_itself += sides.there_indexed.select(asked, points) != theirs
+        if told_otherwise(asked, indexes):
+            outcome.apart += 1
+            continue
+        plain = sides.plain.select(asked, points)
+        counted = number % 4 or sides.here.count(asked) == len(ours)
+        searched = number % 16 or sides.here.search(asked, points) == ours
+        outcome.unlike_plain += not (ours == plain and counted and searched)
+        outcome.unlike_there += ours != theirs
+        for what, others in [("without an index", plain), ("there", theirs)]:
+            if ours != others:
+                print(f"differs: {json.dumps(asked)}\n  {json.dumps(indexes)}\n  only here {sorted(ours - others, key=str)[:5]}, only {what} {sorted(others - ours, key=str)[:5]}", file=sys.stderr)
     return outcome
+
+
+def compare_words(rnd: random.Random, sides: Sides, payloads: dict, cases: int, points: int, indexes: dict) -> tuple[int, int]:
+    """Conditions on fields whose index was told how to take texts apart, beside the peer's: how many, and how many differ. Of
+    points with several texts under a field it takes the words together, and here each text counts by itself."""
+    own = [path for path, schema in indexes.items() if not filters.is_as_without(schema) and path.isalpha()]
+    asked, wrong = 0, 0
+    for number in range(cases if own else 0):
+        path = own[number % len(own)]
+        match = filters.match(rnd, False, True)
+        if not filters.asks_words({"match": match}) or "phrase" in match and not indexes[path].get("phrase_matching"):
+            continue
+        filter = {"must": [{"key": path, "match": match}]}
+        several = {i for i, payload in payloads.items() if isinstance(payload.get(path), list)}
+        ours, theirs = sides.here.select(filter, points) - several, sides.there_indexed.select(filter, points) - several
+        asked += 1
+        if ours != theirs:
+            wrong += 1
+            print(f"words differ: {json.dumps(filter)}\n  {json.dumps(indexes[path])}\n  only here {sorted(ours - theirs, key=str)[:5]}, only there {sorted(theirs - ours, key=str)[:5]}", file=sys.stderr)
+    return asked, wrong
 
 
 def is_at_odds(asked: dict) -> bool:
@@ -179,7 +251,7 @@ def is_at_odds(asked: dict) -> bool:
 
 def beside_local(rnd: random.Random, server: Server, cases: int, points: int, report: Report) -> None:
     here, local = Here(server, "local"), Local()
-    ids = fill(rnd, points, [here, local], mixed=False)
+    ids = sorted(fill(rnd, points, [here, local], mixed=False), key=str)
     wrong, at_odds = 0, 0
     for _ in range(cases):
         asked = filters.draw(rnd, ids, mixed=False)
@@ -207,34 +279,38 @@ def main() -> int:
     rnd = random.Random(args.seed)
     folder = args.data / "filters"
     shutil.rmtree(folder, ignore_errors=True)
-    with Server(folder / "here", "24MiB", log=args.data / "filters.log") as server:
-        here, there = Here(server), There(folder / "there")
-        ids = fill(rnd, points, [here, there])
-        wait_green(Connection(server.port), NAME, 60)
-        segments = here.rest.must("GET", f"/collections/{NAME}")["segments_count"]
+    with Server(folder / "here", "32MiB", log=args.data / "filters.log") as server:
+        sides = Sides(Here(server), Here(server, "plain"), There(folder / "there"), There(folder / "there-indexed"))
+        payloads = fill(rnd, points, sides.all(), odd=True)
+        ids = sorted(payloads, key=str)
+        for name in (NAME, "plain"):
+            wait_green(Connection(server.port), name, 60)
+        segments = sides.here.rest.must("GET", f"/collections/{NAME}")["segments_count"]
         report.row("segments", str(segments), "> 1", segments > 1)
         rounds = args.rounds or (3 if args.small else 8)
         # Without an index first; then with indexes of all kinds, payloads changing in between.
-        total, wrong = 0, 0
-        for number in range(rounds + 1):
-            indexes = filters.indexes(rnd) if number else {}
+        outcome = compare(rnd, sides, ids, cases // 3, points, {})
+        figure = f"{outcome.cases - outcome.unlike_there:,} of {outcome.cases:,}; {outcome.selected / outcome.cases:,.0f} of {len(ids):,} points each; {outcome.ours / outcome.cases * 1000:.1f} ms over REST, {outcome.theirs / outcome.cases * 1000:.1f} in process there"
+        report.row("without an index: the same points as there", figure, "all", not outcome.unlike_there and not outcome.unlike_plain)
+        total, words, words_wrong = Outcome(), 0, 0
+        for _ in range(rounds):
+            indexes = filters.indexes(rnd)
             for path in indexes:
-                for side in (here, there):
+                for side in (sides.here, sides.there_indexed):
                     side.index(path, indexes[path])
-            if number:
-                some, payload = rnd.sample(ids, 20), filters.payload(rnd)
-                for side in (here, there):
-                    side.overwrite(some, payload)
-            count = cases // 3 if number == 0 else -(-(cases - cases // 3) // rounds)
-            outcome = compare(rnd, here, there, ids, count, points, indexes)
-            total, wrong = total + count, wrong + outcome.wrong
-            what = "with indexes" if number else "without an index"
-            figure = f"{count - outcome.wrong:,} of {count:,}; {outcome.selected / count:,.0f} of {len(ids):,} points each; {outcome.ours * 1000:.1f} ms over REST, {outcome.theirs * 1000:.1f} in process there"
-            report.row(what, figure, "all", not outcome.wrong)
+            overwrite(rnd, payloads, sides.all(), filters.payload(rnd, odd=True))
+            total += compare(rnd, sides, ids, -(-(cases - cases // 3) // rounds), points, indexes)
+            some, wrong = compare_words(rnd, sides, payloads, cases // rounds // 4, points, indexes)
+            words, words_wrong = words + some, words_wrong + wrong
             for path in indexes:
-                for side in (here, there):
+                for side in (sides.here, sides.there_indexed):
                     side.index(path, None)
-        report.row("filters that select the same points", f"{total - wrong:,} of {total:,}", "all", not wrong)
+        asked = total.cases - total.apart
+        figure = f"{asked - total.unlike_plain:,} of {asked:,}; {total.selected / total.cases:,.0f} of {len(ids):,} points each; {total.ours / total.cases * 1000:.1f} ms over REST"
+        report.row("with indexes: the same points as without one", figure, "all", not total.unlike_plain)
+        report.row("with indexes: the same points as there without one", f"{asked - total.unlike_there:,} of {asked:,}", "all", not total.unlike_there)
+        report.row("words of indexes that were told how to take texts apart, as there", f"{words - words_wrong:,} of {words:,}; {total.apart:,} filters of {total.cases:,} ask for some", "all, some", words > 0 and not words_wrong)
+        report.row("there: filters that an index makes select other points", f"{total.peer_unlike_itself:,} of {total.cases:,}", "> 0", total.peer_unlike_itself > 0)
         beside_local(rnd, server, cases // 4, points // 10, report)
     return report.end()
 

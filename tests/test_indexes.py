@@ -58,8 +58,8 @@ def test_an_index_changes_the_cost_and_not_the_answers(rest, name):
     assert info["payload_schema"]["w"] == {"data_type": "keyword", "params": {"type": "keyword", "is_tenant": True}, "points": info["payload_schema"]["n"]["points"]}
     assert info["payload_schema"]["n"]["points"] > POINTS // 2
     assert counts(rest, name) == before
-    # Words of all values of a point count together; without the index each value is a text by itself.
-    assert count(rest, name, SOME_TEXT) == POINTS // 5
+    # Each value is a text by itself, with the index as without: none has all of these words.
+    assert count(rest, name, SOME_TEXT) == 0
     said = explain(rest, name, LOW, W3)
     assert said["passing"] <= said["estimate"] <= 100
     rest.must("DELETE", f"/collections/{name}/index/t?wait=true")
@@ -335,3 +335,50 @@ def test_refusals(rest, name):
         rest.must("PUT", path, {"field_name": f"f{number}", "field_schema": "bool"})
     answer = rest.ask("PUT", path, {"field_name": "one-more", "field_schema": "bool"})
     assert answer.status == 422 and "128" in answer.error
+
+
+UUID = "550e8400-e29b-41d4-a716-446655440000"
+MIXED = [
+    *[1, 2, 2.0, 1.5, 0, -0.0, 2**53, 2**53 + 1, -(2**53) - 1, 2**63, 1e300, True, False, None, "red", "", "x" * 241, UUID, UUID.upper(), UUID.replace("-", "")],
+    *["2020-01-01", "2020-01-01T00:00:00Z", "never", [], [None], [1, "red"], [[1]], [1.5, 2], ["the", "fox"], "The quick Fox", "foxes", {"x": 1}],
+    *[{"lon": lon, "lat": lat} for lon, lat in [(13.4, 52.5), (373.4, 52.5), (13.4, 91), (0, 90), (200, 0), (180, 0)]],
+]
+BOX = {"top_left": {"lon": 170, "lat": 60}, "bottom_right": {"lon": -170, "lat": -50}}
+TESTS = [
+    *[{"match": {"value": value}} for value in (2, 0, 2**53, "red", UUID, UUID.upper(), True)],
+    *[{"match": {kind: some}} for kind in ("any", "except") for some in ([1, 2], ["red"], [UUID], [UUID.upper()], [])],
+    *[{"match": {"prefix": prefix}} for prefix in ("re", "", "x" * 241)],
+    *[{"match": {kind: text}} for kind in ("text", "text_any", "phrase") for text in ("fox the", "quick fox", "fox", "")],
+    *[{"range": span} for span in ({"gte": 1.2, "lt": 3}, {"gt": 0}, {"lte": 2**53}, {"gte": 2**53 + 2}, {"gt": 1e200}, {"gt": 0, "gte": 1.5})],
+    *[{"range": span} for span in ({"gte": "2019-01-01"}, {"gte": 1577836800000000, "lt": 1577836800000001})],
+    {"geo_bounding_box": BOX},
+    *[{"geo_radius": {"center": {"lon": lon, "lat": lat}, "radius": 1e5}} for lon, lat in [(13.4, 52.5), (0, 89.9)]],
+    *[{kind: wanted} for kind in ("is_empty", "is_null") for wanted in (True, False)],
+    {"values_count": {"gte": 2}},
+    {"match": {"value": 1}, "range": {"gt": 5}},
+    {"match": {"value": "red"}, "is_null": True},
+]
+
+
+def test_a_filter_selects_the_same_points_with_and_without_an_index(rest, name):
+    rest.must("PUT", f"/collections/{name}", {"vectors": {"size": 1, "distance": "Dot"}})
+    points = [{"id": i, "vector": [1.0], "payload": {"a": value}} for i, value in enumerate([*MIXED, *([value] for value in MIXED)])]
+    rest.must("PUT", f"/collections/{name}/points?wait=true", {"points": [*points, {"id": len(points), "vector": [1.0], "payload": {}}]})
+
+    def selected(condition) -> list:
+        page = rest.must("POST", f"/collections/{name}/points/scroll", {"filter": condition, "limit": 1000})["points"]
+        return [point["id"] for point in page]
+
+    fields = [{"key": path, **test} for path in ("a", "a[]") for test in TESTS]
+    asked = [*({"must": one} for one in fields), *({"must_not": one} for one in fields), {"must": {"is_empty": {"key": "a"}}}, {"must": {"is_null": {"key": "a[]"}}}]
+    before = [selected(one) for one in asked]
+    assert len({str(some) for some in before}) > len(TESTS)
+    for kind in ["keyword", "integer", "float", "bool", "datetime", "uuid", "geo", "text"]:
+        for path in ("a", "a[]"):
+            put_index(rest, name, path, kind)
+        for one, expected in zip(asked, before, strict=True):
+            assert selected(one) == expected, (kind, one)
+    # Only the words that an index is told to make of a text are its own.
+    put_index(rest, name, "a", {"type": "text", "stemmer": {"type": "snowball", "language": "english"}})
+    fox = {"must": {"key": "a", "match": {"text": "fox"}}}
+    assert {MIXED.index("foxes")} == set(selected(fox)) - set(before[asked.index(fox)]) - {len(MIXED) + MIXED.index("foxes")}

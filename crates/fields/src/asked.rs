@@ -1,22 +1,24 @@
-//! A test of a field as an index understands it: which keys pass.
+//! A test of a field as an index understands it: which keys pass, and what keys do not tell.
 //!
 //! ```text
 //!   match, range, times ─► ranges of keys          area ─► an area          text ─► words, all or one of them
 //!
-//!   a test that the index does not serve ─► none: it is asked of the values themselves
+//!   rows that hold what their keys do not tell ─► as their keys say, or they pass, or their payloads are asked
+//!   a test that the index does not serve       ─► none: payloads are asked
 //! ```
 //!
-//! The same answer is had from an index, and from the keys of a payload that is in no index yet.
+//! An index is a shortcut: with it the same points pass as without it, but for the words of a text, which are those that
+//! the index was told.
 
 use crate::area::Area;
 use crate::filter::{Match, Scalar, Scalars, Span, Test};
 use crate::key;
 use crate::path::Path;
 use crate::schema::Schema;
-use crate::text::{Having, Seen, Words};
+use crate::text::{Having, Words};
+use crate::tokens::Tokenizer;
 use ramekin_base::Result;
 use ramekin_memory::Reservation;
-use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// Which keys pass.
@@ -140,27 +142,62 @@ fn floats(span: &Span<f64>) -> Asked {
     Asked::Keys(is_some.then_some(KeyRange { from, to }).into_iter().collect())
 }
 
+/// How rows pass of which an index knows that they hold something that their keys do not tell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flagged {
+    /// As their keys say: what these do not tell is not asked for.
+    AsKeysSay,
+    /// They pass, whatever their keys are.
+    Pass,
+    /// Those whose keys pass may fail.
+    MayFail,
+    /// Those whose keys do not pass may yet pass.
+    MayPass,
+}
+
+/// A test as an index answers it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Answerable {
+    pub asked: Asked,
+    /// Rows with a value of which the keys tell a part.
+    pub partly: Flagged,
+    /// Rows with a value of another kind.
+    pub foreign: Flagged,
+    /// Other rows pass as their keys say; else those whose keys pass may fail.
+    pub is_enough: bool,
+}
+
+impl From<Asked> for Answerable {
+    fn from(asked: Asked) -> Self {
+        Self { asked, partly: Flagged::AsKeysSay, foreign: Flagged::AsKeysSay, is_enough: true }
+    }
+}
+
 impl Schema {
-    /// The test as the index answers it; `None`: it does not. `memory` grows by what that takes.
-    pub(crate) fn ask(&self, test: &Test, memory: &mut Reservation) -> Result<Option<Asked>> {
+    /// A test of what a path leads to as the index answers it; `None`: it does not. `memory` grows by what that takes.
+    pub(crate) fn ask(&self, path: &Path, test: &Test, memory: &mut Reservation) -> Result<Option<Answerable>> {
         Ok(match (self, test) {
-            (_, Test::IsEmpty(wanted)) => Some(Asked::Empty(*wanted)),
-            (_, Test::IsNull(wanted)) => Some(Asked::Null(*wanted)),
-            (Self::Keyword | Self::Integer { .. } | Self::Bool | Self::Uuid | Self::Text(_), Test::Match(wanted)) => {
-                return self.ask_match(wanted, memory);
+            // Of several values one is enough to be empty, or not to be null: the index says whether all are, or one.
+            (_, Test::IsEmpty(true) | Test::IsNull(false)) if path.is_to_several() => None,
+            (_, Test::IsEmpty(wanted)) => Some(Asked::Empty(*wanted).into()),
+            (_, Test::IsNull(wanted)) => Some(Asked::Null(*wanted).into()),
+            (_, Test::Match(wanted)) => return self.ask_match(wanted, memory),
+            (Self::Integer { range: true, .. }, Test::Range(span)) => {
+                Some(Answerable { partly: Flagged::MayPass, ..as_floats(span).into() })
             }
-            (_, Test::Range(_) | Test::Times(_)) => self.ask_range(test),
-            (Self::Geo, Test::Box(area)) => Some(Asked::Area(Area::Box(*area))),
-            (Self::Geo, Test::Radius(area)) => Some(Asked::Area(Area::Radius(*area))),
+            (Self::Float, Test::Range(span)) => Some(floats(span).into()),
+            (Self::Datetime, Test::Times(span)) => Some(times(span).into()),
+            (Self::Geo, Test::Box(area)) => Some(in_area(Area::Box(*area))),
+            (Self::Geo, Test::Radius(area)) => Some(in_area(Area::Radius(*area))),
             (Self::Geo, Test::Polygon(area)) => {
                 memory.grow(area.bytes())?;
-                Some(Asked::Area(Area::Polygon(area.clone())))
+                Some(in_area(Area::Polygon(area.clone())))
             }
             _ => None,
         })
     }
 
-    /// A range of numbers or times as the index answers it.
+    /// The keys of an order that lie within bounds. A time is an integer here, and may be a float's bound.
     pub(crate) fn ask_range(&self, test: &Test) -> Option<Asked> {
         match (self, test) {
             (Self::Integer { range: true, .. } | Self::Datetime, Test::Range(span)) => Some(whole(integers(span))),
@@ -175,57 +212,104 @@ impl Schema {
         }
     }
 
-    fn ask_match(&self, wanted: &Match, memory: &mut Reservation) -> Result<Option<Asked>> {
-        let of_scalars = |scalars: &Scalars, others: bool, memory: &mut Reservation| match (self, scalars) {
-            (Self::Keyword, Scalars::Words(words)) => {
-                keys(words.iter().map(|word| key::of_word(word)), others, memory).map(Some)
-            }
-            (Self::Integer { lookup: true, .. }, Scalars::Integers(integers)) => {
-                let of = |integer: &i64| Cow::Owned(key::of_integer(*integer).to_vec());
-                keys(integers.iter().map(of), others, memory).map(Some)
-            }
-            // Words that are all UUIDs.
-            (Self::Uuid, Scalars::Words(words)) if words.iter().all(|word| key::of_uuid(word).is_some()) => {
-                let uuids = words.iter().filter_map(|word| key::of_uuid(word));
-                keys(uuids.map(|uuid| Cow::Owned(uuid.to_vec())), others, memory).map(Some)
-            }
-            _ => Ok(None),
-        };
+    fn ask_match(&self, wanted: &Match, memory: &mut Reservation) -> Result<Option<Answerable>> {
         match (self, wanted) {
-            (_, Match::Any(scalars)) => of_scalars(scalars, false, memory),
-            (_, Match::Except(scalars)) => of_scalars(scalars, true, memory),
-            (Self::Keyword, Match::Value(Scalar::Word(word))) => {
-                keys(std::iter::once(key::of_word(word)), false, memory).map(Some)
-            }
             (Self::Keyword, Match::Prefix(prefix)) => {
                 memory.grow(KEY_BYTES + 2 * prefix.len() as u64)?;
-                Ok(key::of_beginning(prefix).map(|bytes| Asked::Keys(vec![beginning(bytes)])))
-            }
-            (Self::Integer { lookup: true, .. }, Match::Value(Scalar::Integer(integer))) => {
-                keys(std::iter::once(key::of_integer(*integer)[..].into()), false, memory).map(Some)
+                Ok(key::of_beginning(prefix).map(|bytes| Asked::Keys(vec![beginning(bytes)]).into()))
             }
             (Self::Bool, Match::Value(Scalar::Bool(value))) => {
-                keys(std::iter::once(key::of_bool(*value)[..].into()), false, memory).map(Some)
+                Ok(Some(keys(std::iter::once(key::of_bool(*value)[..].into()), false, memory)?.into()))
             }
-            (Self::Uuid, Match::Value(Scalar::Word(word))) => {
-                let uuid = key::of_uuid(word);
-                uuid.map(|uuid| keys(std::iter::once(uuid[..].into()), false, memory)).transpose()
+            (_, Match::Value(Scalar::Word(word))) => self.ask_words(std::slice::from_ref(word), false, memory),
+            (_, Match::Value(Scalar::Integer(integer))) => {
+                self.ask_integers(std::slice::from_ref(integer), false, memory)
             }
-            (Self::Text(tokenizer), wanted) => {
-                let words = |text: &str, having: Having, memory: &mut Reservation| {
-                    Words::new(tokenizer, text, having, memory).map(|words| Some(Asked::Words(words)))
-                };
-                match wanted {
-                    Match::Text(text) => words(text, Having::All, memory),
-                    Match::TextAny(text) => words(text, Having::Any, memory),
-                    Match::Phrase(text) if tokenizer.phrases => words(text, Having::Phrase, memory),
-                    Match::Phrase(_) => Ok(Some(Asked::Keys(Vec::new()))),
-                    _ => Ok(None),
+            (_, Match::Any(scalars) | Match::Except(scalars)) => {
+                let others = matches!(wanted, Match::Except(_));
+                match scalars {
+                    Scalars::Words(words) => self.ask_words(words, others, memory),
+                    Scalars::Integers(integers) => self.ask_integers(integers, others, memory),
                 }
+            }
+            (Self::Text(tokenizer), Match::Text(text)) => ask_text(tokenizer, text, Having::All, memory),
+            (Self::Text(tokenizer), Match::TextAny(text)) => ask_text(tokenizer, text, Having::Any, memory),
+            (Self::Text(tokenizer), Match::Phrase(text)) => ask_text(tokenizer, text, Having::Phrase, memory),
+            _ => Ok(None),
+        }
+    }
+
+    /// Strings that are one of some words, or values that are none of them.
+    fn ask_words(&self, words: &[Box<str>], others: bool, memory: &mut Reservation) -> Result<Option<Answerable>> {
+        match self {
+            Self::Keyword => {
+                let asked = keys(words.iter().map(|word| key::of_word(word)), others, memory)?;
+                Ok(Some(of_scalars(asked, others)))
+            }
+            Self::Uuid => {
+                let is_plain = words.iter().all(|word| key::is_plain_uuid(word));
+                // What is no UUID has no key; and which text of a UUID a key was read from, it does not tell.
+                if others && !is_plain || words.iter().any(|word| key::of_uuid(word).is_none()) {
+                    return Ok(None);
+                }
+                let uuids = words.iter().filter_map(|word| key::of_uuid(word));
+                let asked = keys(uuids.map(|uuid| Cow::Owned(uuid.to_vec())), others, memory)?;
+                Ok(Some(Answerable { is_enough: is_plain, ..of_scalars(asked, others) }))
             }
             _ => Ok(None),
         }
     }
+
+    /// Integers that are one of some, or values that are none of them.
+    fn ask_integers(&self, integers: &[i64], others: bool, memory: &mut Reservation) -> Result<Option<Answerable>> {
+        let Self::Integer { lookup: true, .. } = self else { return Ok(None) };
+        let of = |integer: &i64| Cow::Owned(key::of_integer(*integer).to_vec());
+        let asked = keys(integers.iter().map(of), others, memory)?;
+        Ok(Some(of_scalars(asked, others)))
+    }
+}
+
+/// Of values that are one of a list, or none of it: what its keys tell in part is none of it, and so is what is of another kind.
+fn of_scalars(asked: Asked, others: bool) -> Answerable {
+    let (partly, foreign) =
+        if others { (Flagged::Pass, Flagged::Pass) } else { (Flagged::MayFail, Flagged::AsKeysSay) };
+    Answerable { partly, foreign, ..asked.into() }
+}
+
+/// Places in an area: of those that are not on the earth there are no keys.
+fn in_area(area: Area) -> Answerable {
+    Answerable { partly: Flagged::MayPass, ..Asked::Area(area).into() }
+}
+
+/// Words of a text: where a point has several texts, it is one of them that must have all.
+fn ask_text(tokenizer: &Tokenizer, text: &str, having: Having, memory: &mut Reservation) -> Result<Option<Answerable>> {
+    let words = Words::new(tokenizer, text, having, memory)?;
+    let partly = if having == Having::All && words.len() > 1 { Flagged::MayFail } else { Flagged::AsKeysSay };
+    Ok(Some(Answerable { partly, ..Asked::Words(words).into() }))
+}
+
+/// Integers that lie between bounds once they are rounded as a payload's numbers are when they are compared.
+fn as_floats(span: &Span<f64>) -> Asked {
+    let is_above =
+        |value: f64| span.gt.is_none_or(|bound| value > bound) && span.gte.is_none_or(|bound| value >= bound);
+    let is_beyond =
+        |value: f64| !(span.lt.is_none_or(|bound| value < bound) && span.lte.is_none_or(|bound| value <= bound));
+    let Some(from) = first(is_above) else { return Asked::Keys(Vec::new()) };
+    let end = first(is_beyond);
+    let range = end
+        .is_none_or(|end| from < end)
+        .then(|| KeyRange { from: key::of_integer(from).into(), to: end.map(|end| key::of_integer(end).into()) });
+    Asked::Keys(range.into_iter().collect())
+}
+
+/// The least integer for which something holds that holds for all above it, too.
+fn first(holds: impl Fn(f64) -> bool) -> Option<i64> {
+    let (mut low, mut high) = (i128::from(i64::MIN), i128::from(i64::MAX) + 1);
+    while low < high {
+        let middle = (low + high).div_euclid(2);
+        if holds(middle as i64 as f64) { high = middle } else { low = middle + 1 }
+    }
+    i64::try_from(low).ok()
 }
 
 impl Asked {
@@ -240,18 +324,6 @@ impl Asked {
             Self::Words(_) | Self::Empty(_) | Self::Null(_) => false,
         }
     }
-
-    /// Whether one of the values that a path leads to has a key that passes, or all of them together the words.
-    pub(crate) fn passes(&self, schema: &Schema, path: &Path, payload: &Map<String, Value>) -> bool {
-        if let Self::Words(words) = self {
-            let mut seen = Seen::new(words);
-            schema.keys(path, payload, &mut |key| seen.show(key));
-            return seen.is_enough();
-        }
-        let mut any = false;
-        schema.keys(path, payload, &mut |key| any = any || self.holds(key));
-        any
-    }
 }
 
 #[cfg(test)]
@@ -259,16 +331,18 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use ramekin_memory::Budget;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
+    /// Whether one value's keys pass; `None`: the index does not answer the test by keys.
     fn passes(kind: &str, test: &Test, value: Value) -> Option<bool> {
         let schema = Schema::named(kind).unwrap();
         let budget = Budget::new(1 << 20);
         let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
-        let asked = schema.ask(test, &mut memory).unwrap()?;
-        let payload = json!({ "a": value });
-        let path = crate::Path::parse("a").unwrap();
-        Some(asked.passes(&schema, &path, payload.as_object().unwrap()))
+        let path = Path::parse("a").unwrap();
+        let Answerable { asked, .. } = schema.ask(&path, test, &mut memory).unwrap()?;
+        let (payload, mut any) = (json!({ "a": value }), false);
+        schema.keys(&path, payload.as_object().unwrap(), &mut |key| any |= asked.holds(key));
+        Some(any)
     }
 
     fn words(list: &[&str]) -> Scalars {
@@ -292,9 +366,29 @@ mod tests {
         let uuid = "550e8400-e29b-41d4-a716-446655440000";
         assert_eq!(passes("uuid", &any(&[uuid]), json!(uuid.replace('-', "").to_uppercase())), Some(true));
         assert_eq!(passes("bool", &Test::Match(Match::Value(Scalar::Bool(false))), json!([true, false])), Some(true));
-        let all = Test::Match(Match::Text("Fox the".into()));
-        assert_eq!(passes("text", &all, json!(["the", "fox"])), Some(true));
-        assert_eq!(passes("text", &Test::Match(Match::Phrase("fox".into())), json!("fox")), Some(false));
+    }
+
+    #[test]
+    fn what_an_index_does_not_answer() {
+        let uuid = "550e8400-e29b-41d4-a716-446655440000";
+        let times = Test::Times(Span { gte: Some(0), ..Span::default() });
+        for kind in ["integer", "float", "keyword"] {
+            assert_eq!(passes(kind, &times, json!("2020-01-01")), None, "{kind}");
+        }
+        assert_eq!(passes("datetime", &Test::Range(Span::default()), json!(5)), None);
+        assert_eq!(passes("integer", &Test::Match(Match::Any(words(&["a"]))), json!(1)), None);
+        assert_eq!(passes("uuid", &Test::Match(Match::Except(words(&[&uuid.to_uppercase()]))), json!(uuid)), None);
+        assert_eq!(
+            passes("keyword", &Test::Match(Match::Prefix("x".repeat(300).into())), json!("x".repeat(300))),
+            None
+        );
+        let (several, one) = (Path::parse("a[].b").unwrap(), Path::parse("a[0].b").unwrap());
+        let budget = Budget::new(1 << 20);
+        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let mut answers = |path, test| Schema::Float.ask(path, &test, &mut memory).unwrap().is_some();
+        assert!(!answers(&several, Test::IsEmpty(true)) && !answers(&several, Test::IsNull(false)));
+        assert!(answers(&several, Test::IsEmpty(false)) && answers(&several, Test::IsNull(true)));
+        assert!(answers(&one, Test::IsEmpty(true)) && answers(&one, Test::IsNull(false)));
     }
 
     proptest! {
@@ -307,14 +401,16 @@ mod tests {
             ]), 4),
         ) {
             let span = Span { gt: bounds[0], gte: bounds[1], lt: bounds[2], lte: bounds[3] };
-            // Exact: compared as integers of 128 bits, where a bound is not beyond all of them.
+            prop_assert_eq!(passes("integer", &Test::Range(span), json!(value)), Some(span.holds(value as f64)), "{:?}", span);
+            // An order is exact: compared as integers of 128 bits, where a bound is not beyond all of them.
             let whole = |float: f64| float.clamp(-1e30, 1e30) as i128;
             let own = i128::from(value);
             let expected = span.gt.is_none_or(|bound| own > whole(bound.floor()))
                 && span.gte.is_none_or(|bound| own >= whole(bound.ceil()))
                 && span.lt.is_none_or(|bound| own < whole(bound.ceil()))
                 && span.lte.is_none_or(|bound| own <= whole(bound.floor()));
-            prop_assert_eq!(passes("integer", &Test::Range(span), json!(value)), Some(expected), "{:?}", span);
+            let ordered = Schema::named("integer").unwrap().ask_range(&Test::Range(span)).unwrap();
+            prop_assert_eq!(ordered.holds(&key::of_integer(value)), expected, "{:?}", span);
         }
 
         #[test]

@@ -14,6 +14,7 @@ use crate::datetime;
 use crate::filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, Prepared, Scalar, Scalars, Test};
 use crate::geo::GeoPoint;
 use crate::path::Path;
+use crate::schema::Schema;
 use crate::tokens::Tokenizer;
 use ramekin_base::{PointId, cancel};
 use serde_json::{Map, Value};
@@ -107,51 +108,60 @@ fn is_null_value(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(|items| items.iter().any(Value::is_null))
 }
 
-impl FieldCondition {
-    /// Whether one of the values at the path holds; where there is no value, `none`.
-    fn any_or_none(&self, payload: &Map<String, Value>, none: bool, holds: impl Fn(&Value) -> bool) -> bool {
-        let mut is_there = false;
-        let any = self.path.any(payload, &mut |value| {
-            is_there = true;
-            holds(value)
-        });
-        any || !is_there && none
-    }
+/// Whether one of the values that a path leads to holds, or of an array there one of its elements.
+fn any_value(path: &Path, payload: &Map<String, Value>, holds: impl Fn(&Value) -> bool) -> bool {
+    path.any(payload, &mut |value| match value {
+        Value::Array(items) => items.iter().enumerate().any(|(at, value)| is_given_up(at) || holds(value)),
+        value => holds(value),
+    })
+}
 
+/// Whether what a path leads to holds, as it stands there; where there is nothing, `none`.
+fn any_or_none(path: &Path, payload: &Map<String, Value>, none: bool, holds: impl Fn(&Value) -> bool) -> bool {
+    let mut is_there = false;
+    let any = path.any(payload, &mut |value| {
+        is_there = true;
+        holds(value)
+    });
+    any || !is_there && none
+}
+
+impl FieldCondition {
     fn passes(&self, payload: &Map<String, Value>) -> bool {
-        self.tests.iter().any(|test| match test {
+        self.counting().iter().any(|test| test.passes_at(&self.path, payload))
+    }
+}
+
+impl IndexedCondition {
+    fn passes(&self, payload: &Map<String, Value>) -> bool {
+        if let Some(test) = &self.test {
+            return test.passes_at(&self.path, payload);
+        }
+        let (Schema::Text(tokenizer), Asked::Words(words)) = (&*self.schema, &self.answerable.asked) else {
+            return false;
+        };
+        any_value(&self.path, payload, |value| value.as_str().is_some_and(|text| words.are_in(tokenizer, text)))
+    }
+}
+
+impl Test {
+    /// Whether what a path leads to passes.
+    fn passes_at(&self, path: &Path, payload: &Map<String, Value>) -> bool {
+        match self {
             // Of each value by itself, or of nothing.
-            Test::IsEmpty(wanted) => self.any_or_none(payload, *wanted, |value| is_empty_value(value) == *wanted),
-            Test::IsNull(wanted) => self.any_or_none(payload, !*wanted, |value| is_null_value(value) == *wanted),
-            Test::Count(span) => self.any_or_none(payload, span.holds(0), |value| {
+            Self::IsEmpty(wanted) => any_or_none(path, payload, *wanted, |value| is_empty_value(value) == *wanted),
+            Self::IsNull(wanted) => any_or_none(path, payload, !*wanted, |value| is_null_value(value) == *wanted),
+            Self::Count(span) => any_or_none(path, payload, span.holds(0), |value| {
                 span.holds(match value {
                     Value::Null => 0,
                     Value::Array(items) => items.len(),
                     _ => 1,
                 })
             }),
-            test => self.path.any(payload, &mut |value| match value {
-                Value::Array(items) => {
-                    items.iter().enumerate().any(|(at, value)| is_given_up(at) || test.passes(value))
-                }
-                value => test.passes(value),
-            }),
-        })
-    }
-}
-
-impl IndexedCondition {
-    fn passes(&self, payload: &Map<String, Value>) -> bool {
-        match self.asked {
-            Asked::Empty(wanted) => return is_empty(&self.path, payload) == wanted,
-            Asked::Null(wanted) => return is_null(&self.path, payload) == wanted,
-            _ => {}
+            test => any_value(path, payload, |value| test.passes(value)),
         }
-        self.asked.passes(&self.schema, &self.path, payload)
     }
-}
 
-impl Test {
     /// Whether one value passes.
     fn passes(&self, value: &Value) -> bool {
         match self {
@@ -271,6 +281,19 @@ mod tests {
         let times = json!([{"t": "2020-01-01"}, {"t": "2020-01-02T00:00:00Z"}, {"t": 5}, {"t": ["x", "2021-01-01"]}]);
         let span = Span { gt: datetime::micros("2020-01-01"), ..Span::default() };
         assert_eq!(passing(&times, field("t", Test::Times(span))), [1, 3]);
+    }
+
+    #[test]
+    fn of_several_tests_those_of_how_many_values_there_are_count_alone() {
+        let tests = |tests: Vec<Test>| passing(&kinds(), Condition::Field(FieldCondition { path: path("a"), tests }));
+        let one = || Test::Match(Match::Value(Scalar::Integer(1)));
+        let range = Test::Range(Span { gt: Some(1.2), ..Span::default() });
+        assert_eq!(tests(vec![one(), range]), [0, 2, 7, 14]);
+        let none = || Test::Count(Span { lt: Some(1), ..Span::default() });
+        assert_eq!(tests(vec![one(), Test::IsNull(true), Test::IsEmpty(false), none()]), [5, 6, 11]);
+        assert_eq!(tests(vec![one(), Test::IsNull(false), Test::IsEmpty(true)]), [5, 6, 11]);
+        assert_eq!(tests(vec![one(), Test::IsNull(true)]), [5, 13, 14]);
+        assert!(tests(Vec::new()).is_empty());
     }
 
     #[test]

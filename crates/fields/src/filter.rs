@@ -9,7 +9,7 @@
 //!
 //! The types say what is asked; `check.rs` says how a point answers.
 
-use crate::asked::Asked;
+use crate::asked::Answerable;
 use crate::geo::{GeoBox, GeoPolygon, GeoRadius};
 use crate::path::Path;
 use crate::schema::Schema;
@@ -66,14 +66,30 @@ pub enum Condition {
 pub struct IndexedCondition {
     pub path: Path,
     pub schema: Arc<Schema>,
-    pub asked: Asked,
+    pub answerable: Answerable,
+    /// What a payload is asked where the index leaves it open; `None`: for the words, as the index has them.
+    pub test: Option<Test>,
 }
 
-/// Tests of the values at a path; one that passes is enough.
+/// Tests of the values at a path; of those that count one that passes is enough.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldCondition {
     pub path: Path,
     pub tests: Vec<Test>,
+}
+
+impl FieldCondition {
+    /// The tests that count: one of how many values there are alone, else whether there are some, else whether one is null;
+    /// all others count together.
+    pub(crate) fn counting(&self) -> &[Test] {
+        let alone = [
+            |test: &Test| matches!(test, Test::Count(_)),
+            |test: &Test| matches!(test, Test::IsEmpty(_)),
+            |test: &Test| matches!(test, Test::IsNull(_)),
+        ];
+        let first = alone.iter().find_map(|is_it| self.tests.iter().find(|test| is_it(test)));
+        first.map_or(&*self.tests, std::slice::from_ref)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -214,8 +230,8 @@ impl Filter {
     }
 
     /// The same filter, ready to be asked of many points: words are taken apart, and each condition that an index answers is
-    /// asked as it answers. What an index holds may differ from what a payload says (a keyword index knows strings only), so
-    /// which points pass depends on the indexes that there are. What it takes is reserved of `account`.
+    /// asked as it answers. The same points pass whichever indexes there are, but for an index of words, which were taken
+    /// apart as it was told. What it takes is reserved of `account`.
     pub fn prepare(&self, schema: Option<&SchemaOf<'_>>, account: &Account) -> Result<Prepared<'_>> {
         if schema.is_none() && !self.asks_words() {
             return Ok(Prepared { filter: Cow::Borrowed(self), _memory: None });
@@ -266,30 +282,49 @@ impl Condition {
                 // Inside no index is looked at.
                 Self::Nested { path: path.clone(), filter: filter.prepared(&|_| None, memory)? }
             }
-            Self::Field(FieldCondition { path, tests }) => {
-                memory.grow(path.held_bytes())?;
-                let path = path.clone();
-                // Of several tests of one field the first that the index knows counts alone.
-                for (schema, test) in
-                    schema(&path).iter().flat_map(|schema| tests.iter().map(move |test| (schema, test)))
-                {
-                    if let Some(asked) = schema.ask(test, memory)? {
-                        memory.grow(size_of::<IndexedCondition>() as u64)?;
-                        return Ok(Self::Indexed(Box::new(IndexedCondition { path, schema: schema.clone(), asked })));
+            Self::Field(field) => {
+                let (path, tests) = (&field.path, field.counting());
+                let schema = schema(path);
+                match (&schema, tests) {
+                    (Some(schema), [test]) => Self::of_test(path, test, schema, memory)?,
+                    // One of them is enough, whichever of them the index answers.
+                    (Some(schema), [_, _, ..]) => {
+                        memory.grow(size_of::<Self>() as u64 * tests.len() as u64)?;
+                        let mut should = Vec::with_capacity(tests.len());
+                        for test in tests {
+                            should.push(Self::of_test(path, test, schema, memory)?);
+                        }
+                        Self::Filter(Filter { should, ..Filter::default() })
                     }
+                    _ => Self::of_tests(path, tests, memory)?,
                 }
-                memory.grow(size_of_val(&**tests) as u64)?;
-                let mut prepared = Vec::with_capacity(tests.len());
-                for test in tests {
-                    prepared.push(test.prepared(memory)?);
-                }
-                Self::Field(FieldCondition { path, tests: prepared })
             }
             other => {
                 memory.grow(other.held_bytes())?;
                 other.clone()
             }
         })
+    }
+
+    /// A test of a field that has an index.
+    fn of_test(path: &Path, test: &Test, schema: &Arc<Schema>, memory: &mut Reservation) -> Result<Self> {
+        let Some(answerable) = schema.ask(path, test, memory)? else {
+            return Self::of_tests(path, std::slice::from_ref(test), memory);
+        };
+        memory.grow(size_of::<IndexedCondition>() as u64 + path.held_bytes())?;
+        let (path, schema) = (path.clone(), schema.clone());
+        let test = if test.words().is_some() { None } else { Some(test.prepared(memory)?) };
+        Ok(Self::Indexed(Box::new(IndexedCondition { path, schema, answerable, test })))
+    }
+
+    /// Tests of a field that payloads are asked.
+    fn of_tests(path: &Path, tests: &[Test], memory: &mut Reservation) -> Result<Self> {
+        memory.grow(path.held_bytes() + size_of_val(tests) as u64)?;
+        let mut prepared = Vec::with_capacity(tests.len());
+        for test in tests {
+            prepared.push(test.prepared(memory)?);
+        }
+        Ok(Self::Field(FieldCondition { path: path.clone(), tests: prepared }))
     }
 
     /// Bytes that a copy of one without tests holds beside itself.

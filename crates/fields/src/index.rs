@@ -5,6 +5,7 @@
 //!   rows     the rows of each key, ascending, key by key            starts  where each key's begin, where they are more
 //!   codes    the column of codes by row (`column.rs`)               several, records: its side table
 //!   empty    a bit a row: the field is empty                        nulls   a bit a row: it is null
+//!   partly   a bit a row: its keys tell a part of a value only      foreign a bit a row: it has a value of another kind
 //!
 //!   condition ─► keys ─► codes ─► few rows: their run of `rows`     many: the column, block by block
 //! ```
@@ -35,6 +36,11 @@ pub(crate) const NULLS: u32 = 9;
 pub(crate) const CODES: u32 = 10;
 pub(crate) const SEVERAL: u32 = 11;
 pub(crate) const RECORDS: u32 = 12;
+pub(crate) const PARTLY: u32 = 13;
+pub(crate) const FOREIGN: u32 = 14;
+
+/// Which flags of rows a file has; what other code wrote than that of now may lack some.
+const FORM: u32 = 1;
 
 /// What the file of an index says of itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +60,13 @@ pub struct Meta {
     /// Of texts, which version of the tokenizer made the words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokens: Option<String>,
+    #[serde(default)]
+    form: u32,
+    /// Rows with a value of which their keys tell a part, and with one of another kind.
+    #[serde(default)]
+    pub partly: u32,
+    #[serde(default)]
+    pub foreign: u32,
 }
 
 /// Bytes of the tables of an index over so many points, about: keys, rows, column. Each point has one value, all are
@@ -76,6 +89,11 @@ pub fn expected_bytes(schema: &Schema, points: u64) -> [u64; 3] {
 }
 
 impl Meta {
+    /// Whether it says of each row what its keys do not: else it is not to be asked, but to be built again.
+    pub fn is_current(&self) -> bool {
+        self.form == FORM
+    }
+
     pub(crate) fn has_nothing(&self) -> bool {
         self.held < self.rows
     }

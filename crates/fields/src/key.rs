@@ -72,6 +72,12 @@ pub(crate) fn of_uuid(text: &str) -> Option<[u8; 16]> {
     uuid::Uuid::parse_str(text).ok().map(uuid::Uuid::into_bytes)
 }
 
+/// Whether a UUID is written as its key is read: another text of the same UUID is another word.
+pub(crate) fn is_plain_uuid(text: &str) -> bool {
+    let mut buffer = uuid::Uuid::encode_buffer();
+    uuid::Uuid::parse_str(text).is_ok_and(|uuid| *uuid.hyphenated().encode_lower(&mut buffer) == *text)
+}
+
 /// The UUID that a key stands for, with its hyphens.
 pub fn uuid_of(key: &[u8]) -> Option<String> {
     uuid::Uuid::from_slice(key).ok().map(|uuid| uuid.to_string())
@@ -96,29 +102,86 @@ fn integer(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| value.as_f64().filter(|_| value.is_f64()).filter(whole).map(|float| float as i64))
 }
 
+/// What the keys of a value tell of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Told {
+    /// All that is asked of an index of their kind.
+    All,
+    /// Not all: it was rounded, is written otherwise, or has no key though it is of the kind.
+    Part,
+    /// Nothing: the value is of another kind, and has none.
+    Nothing,
+}
+
+/// A reason why the keys of a point do not tell all of its field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Untold {
+    /// It has a value of which its keys tell a part only.
+    Partly,
+    /// It has a value of another kind, where that matters to what the index answers.
+    Foreign,
+}
+
+/// Which of these reasons a point has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Rest {
+    pub(crate) partly: bool,
+    pub(crate) foreign: bool,
+}
+
 impl Schema {
     /// Shows the keys of one value that is no array.
-    pub(crate) fn keys_of(&self, value: &Value, each: &mut dyn FnMut(&[u8])) {
+    pub(crate) fn keys_of(&self, value: &Value, each: &mut dyn FnMut(&[u8])) -> Told {
+        let or_nothing = |is_told: bool| if is_told { Told::All } else { Told::Nothing };
         match (self, value) {
-            (Self::Keyword, Value::String(word)) => each(&of_word(word)),
+            // No test of a value passes it.
+            (_, Value::Null) => Told::All,
+            (Self::Keyword, Value::String(word)) => {
+                each(&of_word(word));
+                Told::All
+            }
             (Self::Integer { .. }, Value::Number(_)) => {
                 integer(value).into_iter().for_each(|integer| each(&of_integer(integer)));
+                // 2.0 is in a range as 2 is, and yet is not the integer 2; 2.5 is in a range, and has no key.
+                if value.as_i64().is_some() { Told::All } else { Told::Part }
             }
-            (Self::Float, Value::Number(_)) => value.as_f64().into_iter().for_each(|float| each(&of_float(float))),
-            (Self::Bool, Value::Bool(value)) => each(&of_bool(*value)),
+            (Self::Float, Value::Number(_)) => {
+                let float = value.as_f64();
+                float.into_iter().for_each(|float| each(&of_float(float)));
+                or_nothing(float.is_some())
+            }
+            (Self::Bool, Value::Bool(value)) => {
+                each(&of_bool(*value));
+                Told::All
+            }
             (Self::Datetime, Value::String(text)) => {
-                datetime::micros(text).into_iter().for_each(|time| each(&of_integer(time)));
+                let time = datetime::micros(text);
+                time.into_iter().for_each(|time| each(&of_integer(time)));
+                or_nothing(time.is_some())
             }
-            (Self::Uuid, Value::String(text)) => of_uuid(text).into_iter().for_each(|uuid| each(&uuid)),
+            (Self::Uuid, Value::String(text)) => {
+                let uuid = of_uuid(text);
+                uuid.into_iter().for_each(|uuid| each(&uuid));
+                if uuid.is_some() && !is_plain_uuid(text) { Told::Part } else { or_nothing(uuid.is_some()) }
+            }
             (Self::Geo, Value::Object(_)) => {
-                let place = GeoPoint::of(value).and_then(|place| GeoPoint::new(place.lon, place.lat).ok());
+                let named = GeoPoint::of(value);
+                let place = named.and_then(|place| GeoPoint::new(place.lon, place.lat).ok());
                 place.into_iter().for_each(|place| each(&of_place(place)));
+                // A place that is not on the earth may yet be near one that is, once around.
+                if named.is_some() && place.is_none() { Told::Part } else { or_nothing(place.is_some()) }
             }
             (Self::Text(tokenizer), Value::String(text)) => {
                 tokenizer.stored(text, &mut |token| each(&of_word(token)));
+                Told::All
             }
-            _ => {}
+            _ => Told::Nothing,
         }
+    }
+
+    /// Whether a value of another kind passes what this index answers: it is none of those of an `except`.
+    fn minds_foreign(&self) -> bool {
+        matches!(self, Self::Keyword | Self::Integer { lookup: true, .. } | Self::Uuid)
     }
 
     /// The value at a path that has this key.
@@ -139,13 +202,33 @@ impl Schema {
 
     /// Shows the keys of what a path leads to in a payload: of an array, those of its elements. A key may come twice.
     pub fn keys(&self, path: &crate::Path, payload: &Map<String, Value>, each: &mut dyn FnMut(&[u8])) {
+        self.keys_and_rest(path, payload, each);
+    }
+
+    /// The same, and what the keys do not tell.
+    pub(crate) fn keys_and_rest(
+        &self,
+        path: &crate::Path,
+        payload: &Map<String, Value>,
+        each: &mut dyn FnMut(&[u8]),
+    ) -> Rest {
+        let (mut rest, mut texts) = (Rest::default(), 0);
         path.any(payload, &mut |value| {
-            match value {
-                Value::Array(items) => items.iter().for_each(|item| self.keys_of(item, each)),
-                value => self.keys_of(value, each),
+            for value in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
+                let mut has_key = false;
+                let told = self.keys_of(value, &mut |key| {
+                    has_key = true;
+                    each(key);
+                });
+                rest.partly |= told == Told::Part;
+                rest.foreign |= told == Told::Nothing && self.minds_foreign();
+                texts += u32::from(has_key && matches!(self, Self::Text(_)));
             }
             false
         });
+        // Which words stand in one text the keys of several do not tell.
+        rest.partly |= texts > 1;
+        rest
     }
 }
 

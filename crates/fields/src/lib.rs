@@ -28,11 +28,11 @@ mod text;
 mod tokens;
 mod words;
 
-pub use asked::{Asked, KeyRange};
+pub use asked::{Answerable, Asked, Flagged, KeyRange};
 pub use bitmap::{Bitmap, Bitmaps};
 pub use check::{Point, Subject};
 pub use datetime::micros;
-pub use evaluate::{Evaluation, FieldRows, Segment};
+pub use evaluate::{Evaluation, FieldRows, Segment, Verdict};
 pub use filter::{
     Condition, FieldCondition, Filter, IndexedCondition, Match, MinShould, Prepared, Scalar, Scalars, SchemaOf, Span,
     Test,

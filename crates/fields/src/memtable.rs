@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   upsert ─► keys of each point ─► (key, slot) ascending        a slot is a point's place in the memtable
-//!                                   empty, null, known: a bit a slot
+//!                                   empty, null, known, and what keys do not tell: a bit a slot
 //!   a condition ─► its ranges of keys ─► slots
 //! ```
 //!
@@ -12,6 +12,7 @@
 use crate::asked::{Asked, KeyRange};
 use crate::bitmap::Bitmap;
 use crate::check::{is_empty, is_null};
+use crate::key::{Rest, Untold};
 use crate::path::Path;
 use crate::schema::Schema;
 use crate::text::Having;
@@ -23,8 +24,8 @@ use std::sync::Arc;
 
 /// A value in a tree whose nodes are half full, beside its key, which is an allocation of its own.
 const ENTRY_BYTES: u64 = 72;
-/// Bits of a slot in lists that double: empty, null, held, known.
-const SLOT_BYTES: u64 = 1;
+/// Bits of a slot in lists that double: empty, null, held, known, partly told, foreign.
+const SLOT_BYTES: u64 = 2;
 /// Values between two looks whether the answer is still wanted.
 const CHECK: usize = 4096;
 
@@ -34,6 +35,7 @@ pub struct FieldValues {
     bytes: u64,
     is_empty: bool,
     is_null: bool,
+    rest: Rest,
 }
 
 /// The index of a field over the slots of a memtable.
@@ -45,6 +47,9 @@ pub struct FieldMemtable {
     null: Vec<u64>,
     /// The slot has a key at least.
     held: Vec<u64>,
+    /// Its keys do not tell all of its values.
+    partly: Vec<u64>,
+    foreign: Vec<u64>,
     known: Vec<u64>,
     unknown: usize,
     slots: u32,
@@ -55,7 +60,7 @@ impl FieldMemtable {
     /// Of so many slots that are not known.
     pub fn new(path: Path, schema: Arc<Schema>, slots: usize) -> Self {
         let none = || vec![0; slots.div_ceil(64)];
-        let (empty, null, held, known) = (none(), none(), none(), none());
+        let (empty, null, held, partly, foreign, known) = (none(), none(), none(), none(), none(), none());
         Self {
             path,
             schema,
@@ -63,6 +68,8 @@ impl FieldMemtable {
             empty,
             null,
             held,
+            partly,
+            foreign,
             known,
             unknown: slots,
             slots: slots as u32,
@@ -92,7 +99,7 @@ impl FieldMemtable {
     ) -> Result<FieldValues> {
         let before = memory.bytes();
         let (mut keys, mut grown) = (BTreeSet::<Box<[u8]>>::new(), memory.grow(SLOT_BYTES));
-        schema.keys(path, payload, &mut |key| {
+        let rest = schema.keys_and_rest(path, payload, &mut |key| {
             if grown.is_ok() && !keys.contains(key) {
                 grown = memory.grow(ENTRY_BYTES + (key.len() as u64).next_multiple_of(16));
                 if grown.is_ok() {
@@ -105,13 +112,14 @@ impl FieldMemtable {
             return Err(error);
         }
         let bytes = memory.bytes() - before;
-        Ok(FieldValues { keys, bytes, is_empty: is_empty(path, payload), is_null: is_null(path, payload) })
+        Ok(FieldValues { keys, bytes, is_empty: is_empty(path, payload), is_null: is_null(path, payload), rest })
     }
 
     /// Adds the next slot; `None`: what it holds is not known.
     pub fn push(&mut self, values: Option<FieldValues>) {
         let (word, bit) = (self.slots as usize / 64, self.slots % 64);
-        for bits in [&mut self.empty, &mut self.null, &mut self.held, &mut self.known] {
+        let Self { empty, null, held, partly, foreign, known, .. } = self;
+        for bits in [empty, null, held, partly, foreign, known] {
             bits.resize(word + 1, 0);
         }
         match values {
@@ -119,6 +127,8 @@ impl FieldMemtable {
                 self.empty[word] |= u64::from(values.is_empty) << bit;
                 self.null[word] |= u64::from(values.is_null) << bit;
                 self.held[word] |= u64::from(!values.keys.is_empty()) << bit;
+                self.partly[word] |= u64::from(values.rest.partly) << bit;
+                self.foreign[word] |= u64::from(values.rest.foreign) << bit;
                 self.known[word] |= 1 << bit;
                 self.bytes += values.bytes;
                 self.entries.extend(values.keys.into_iter().map(|key| (key, self.slots)));
@@ -151,6 +161,23 @@ impl FieldMemtable {
             unknown.words_mut().iter_mut().zip(&self.known).for_each(|(word, known)| *word |= !known);
             unknown.trim();
         }
+    }
+
+    fn flags_of(&self, untold: Untold) -> &[u64] {
+        match untold {
+            Untold::Partly => &self.partly,
+            Untold::Foreign => &self.foreign,
+        }
+    }
+
+    /// Whether the keys of some slot do not tell all of its field.
+    pub(crate) fn has_untold(&self, untold: Untold) -> bool {
+        self.flags_of(untold).iter().any(|word| *word != 0)
+    }
+
+    /// Takes out of `passing` the slots of which keys tell all.
+    pub(crate) fn keep_untold(&self, untold: Untold, passing: &mut Bitmap) {
+        passing.words_mut().iter_mut().zip(self.flags_of(untold)).for_each(|(word, flags)| *word &= flags);
     }
 
     /// Takes out of `passing` the slots that are known not to pass. False: those that are left may pass.

@@ -81,6 +81,11 @@ impl Path {
         (&self.first, &self.steps)
     }
 
+    /// Whether it may lead to several values.
+    pub(crate) fn is_to_several(&self) -> bool {
+        self.steps.contains(&Step::Each)
+    }
+
     /// Bytes that a copy holds beside itself.
     pub(crate) fn held_bytes(&self) -> u64 {
         let of = |step: &Step| if let Step::Key(key) = step { key.len() } else { 0 };

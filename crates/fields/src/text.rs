@@ -136,8 +136,8 @@ fn of(bytes: &[u8], (from, to): (u32, u32)) -> &[u8] {
     &bytes[from as usize..to as usize]
 }
 
-/// What was seen of a text, or of several that count together.
-pub(crate) struct Seen<'w> {
+/// What was seen of a text.
+struct Seen<'w> {
     words: &'w Words,
     /// A bit for each word that was seen, where all must be.
     bits: Vec<u64>,
@@ -149,12 +149,12 @@ pub(crate) struct Seen<'w> {
 }
 
 impl<'w> Seen<'w> {
-    pub(crate) fn new(words: &'w Words) -> Self {
+    fn new(words: &'w Words) -> Self {
         Self { words, bits: Vec::new(), matched: 0, is_enough: false, left: CHECK_WORDS }
     }
 
     /// Shows the key of the next word.
-    pub(crate) fn show(&mut self, key: &[u8]) {
+    fn show(&mut self, key: &[u8]) {
         if self.is_enough || self.left == 0 || self.words.spans.is_empty() {
             return;
         }
@@ -184,7 +184,7 @@ impl<'w> Seen<'w> {
     }
 
     /// Whether what was shown has the words. Of a job that was cancelled meanwhile it says nothing.
-    pub(crate) fn is_enough(&self) -> bool {
+    fn is_enough(&self) -> bool {
         self.is_enough
     }
 }

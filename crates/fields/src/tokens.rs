@@ -81,7 +81,7 @@ impl Tokenizer {
 
     /// Shows the tokens of a text that is stored.
     pub(crate) fn stored(&self, text: &str, each: &mut dyn FnMut(&str)) {
-        self.words(text, &mut |word| match self.kind {
+        self.words(text, true, &mut |word| match self.kind {
             Kind::Prefix => {
                 let (least, most) = (self.min_len.unwrap_or(1), self.max_len.unwrap_or(usize::MAX));
                 let ends = word.char_indices().map(|(at, letter)| at + letter.len_utf8());
@@ -95,9 +95,9 @@ impl Tokenizer {
         });
     }
 
-    /// Shows the tokens that a text asks for.
+    /// Shows the tokens that a text asks for: as a beginning a stop word counts, since other words begin so.
     pub(crate) fn asked(&self, text: &str, each: &mut dyn FnMut(&str)) {
-        self.words(text, &mut |word| match (self.kind, self.max_len) {
+        self.words(text, self.kind != Kind::Prefix, &mut |word| match (self.kind, self.max_len) {
             (Kind::Prefix, Some(most)) => {
                 let end = word.char_indices().nth(most).map_or(word.len(), |(at, _)| at);
                 each(&word[..end]);
@@ -121,8 +121,8 @@ impl Tokenizer {
         self.min_len.is_none_or(|least| len >= least) && self.max_len.is_none_or(|most| len <= most)
     }
 
-    /// Shows the words that count, each as it is compared.
-    fn words(&self, text: &str, each: &mut dyn FnMut(&str)) {
+    /// Shows the words that count, each as it is compared, those that do not too where `stops` is false.
+    fn words(&self, text: &str, stops: bool, each: &mut dyn FnMut(&str)) {
         let mut one = |word: &str| {
             let mut word = Cow::Borrowed(word);
             if self.lowercase && !word.bytes().all(|byte| byte.is_ascii() && !byte.is_ascii_uppercase()) {
@@ -131,7 +131,7 @@ impl Tokenizer {
             if self.folding {
                 word = folded(&word).into();
             }
-            if self.stop_words.holds(&word) {
+            if stops && self.stop_words.holds(&word) {
                 return;
             }
             match self.stem {
@@ -205,6 +205,10 @@ mod tests {
     fn words_that_do_not_count() {
         let english = Tokenizer::default().without(vec![Language::English], vec!["Fox".into()]);
         assert_eq!(stored(&english, "The quick fox is not THERE"), ["quick"]);
+        let mut asked = Vec::new();
+        let beginnings = Tokenizer { kind: Kind::Prefix, ..english.clone() };
+        beginnings.asked("Not quick", &mut |token| asked.push(token.to_owned()));
+        assert_eq!((asked, stored(&beginnings, "not a")), (vec!["not".to_owned(), "quick".into()], Vec::new()));
         let exact = Tokenizer { lowercase: false, ..Tokenizer::default() };
         let exact = exact.without(vec![Language::English], vec!["Fox".into()]);
         assert_eq!(stored(&exact, "The the fox Fox"), ["The", "fox"]);

@@ -98,8 +98,9 @@ impl FieldIndex {
     }
 }
 
-/// The indexes of a segment. One that is damaged, for which there is no memory now, or whose words were made otherwise than
-/// now is left out: it is built again, and until then its field is looked at in the payloads.
+/// The indexes of a segment. One that is damaged, for which there is no memory now, whose words were made otherwise than now,
+/// or that does not say what its keys leave out, is left out: it is built again, and until then its field is looked at in the
+/// payloads.
 pub(crate) fn open_all(shared: &Shared, kept: &[FieldJson], points: u32) -> Result<Arc<[Arc<FieldIndex>]>> {
     let mut opened = Vec::with_capacity(kept.len());
     for json in kept {
@@ -109,6 +110,9 @@ pub(crate) fn open_all(shared: &Shared, kept: &[FieldJson], points: u32) -> Resu
             continue;
         }
         match FieldIndex::open(shared, json, points) {
+            Ok(field) if !field.index.meta().is_current() => {
+                tracing::info!(file = json.file, "an index of an earlier form is built again");
+            }
             Ok(field) => opened.push(Arc::new(field)),
             Err(error) if error.kind() == Kind::Corrupt || error.kind().is_memory() => {
                 tracing::warn!("an index is built again: {error}");

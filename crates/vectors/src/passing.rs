@@ -2,17 +2,17 @@
 //!
 //! ```text
 //!   all rows ─► the indexes take out what does not pass ─► rows that pass, or may
-//!           (or this is remembered)      stale rows come back ──►  rows that must be asked
+//!           (or this is remembered)      stale rows come back ──►  rows that must be asked, as those that no index knows all of
 //! ```
 
 use crate::field_index::{self, FieldIndex};
 use crate::growing::{Growing, Inner};
 use crate::matching::Matching;
 use crate::read::TEXTS;
-use crate::remembered::{Answer, Kept};
+use crate::remembered::{Answer, Found, Kept};
 use crate::segment::Segment;
 use ramekin_base::{Error, Result, cancel};
-use ramekin_fields::{Bitmap, Condition, Evaluation, FieldMemtable, FieldRows, Path, Schema};
+use ramekin_fields::{Bitmap, Condition, Evaluation, FieldMemtable, FieldRows, Path, Schema, Verdict};
 use ramekin_pages::Pages;
 use std::sync::Arc;
 
@@ -23,7 +23,8 @@ pub(crate) struct Passing {
     pub(crate) count: u64,
     /// The indexes could answer all of the filter.
     is_exact: bool,
-    stale: Option<Bitmap>,
+    /// Rows that must be asked: the indexes do not know all of them, or what stood there has changed.
+    unsure: Option<Arc<Bitmap>>,
     /// What was expected before looking: as many at most.
     pub(crate) estimate: u64,
     /// The indexes' answer, where it is remembered.
@@ -38,7 +39,7 @@ impl Passing {
 
     /// Whether a row that may pass must be asked.
     pub(crate) fn is_unsure(&self, row: u32) -> bool {
-        !self.is_exact || self.stale.as_ref().is_some_and(|stale| stale.get(row))
+        !self.is_exact || self.unsure.as_ref().is_some_and(|unsure| unsure.get(row))
     }
 
     /// Whether each of a few of its rows passes.
@@ -68,7 +69,7 @@ impl Passing {
 
     /// Each row that is left passes.
     pub(crate) fn is_sure(&self) -> bool {
-        self.is_exact && self.stale.is_none()
+        self.is_exact && self.unsure.is_none()
     }
 }
 
@@ -83,37 +84,37 @@ impl Matching<'_> {
         let remembered = &self.shared.remembered;
         let points = self.view.segments.iter().map(|segment| u64::from(segment.meta.points)).sum();
         let answer = remembered.ask(segment, points, &fields, self.filter);
-        let (mut passing, mut count, is_exact, estimate) = match &answer {
-            Answer::Known(kept) => (kept.rows.clone(), kept.count, kept.is_exact, kept.estimate),
+        let found = match &answer {
+            Answer::Known(kept) => kept.found.clone(),
             _ => {
                 let mut passing = Bitmap::all(rows, pool)?;
-                let (is_exact, estimate) = evaluation.keep(self.filter, &mut passing)?;
-                let count = passing.count();
-                (Arc::new(passing), count, is_exact, estimate)
+                let Verdict { is_exact, most, unsure } = evaluation.keep(self.filter, &mut passing)?;
+                let (count, unsure) = (passing.count(), unsure.map(Arc::new));
+                Found { rows: Arc::new(passing), count, is_exact, unsure, estimate: most }
             }
         };
         let kept = match answer {
             Answer::Known(kept) => Some(kept),
-            Answer::Again(question) => {
-                remembered.keep(question, &fields, self.filter, (&passing, count, is_exact, estimate))
-            }
+            Answer::Again(question) => remembered.keep(question, &fields, self.filter, found.clone()),
             Answer::New => None,
         };
+        let Found { rows: mut passing, mut count, is_exact, mut unsure, estimate } = found;
         // After the indexes were read: what changed meanwhile is asked.
-        let mut stale = field_index::stale(segment, &fields, pool)?;
-        if let Some(stale) = &mut stale {
+        if let Some(mut stale) = field_index::stale(segment, &fields, pool)? {
             let passing = own(&mut passing)?;
-            passing.or(stale);
+            passing.or(&stale);
             count = passing.count();
+            unsure.iter().for_each(|unsure| stale.or(unsure));
+            unsure = Some(Arc::new(stale));
         }
-        Ok(Passing { rows: passing, count, is_exact, stale, estimate, kept })
+        Ok(Passing { rows: passing, count, is_exact, unsure, estimate, kept })
     }
 }
 
 /// Which slots of a growing part pass a filter, as far as its fields say.
 pub(crate) struct NewPassing {
     may: Bitmap,
-    /// What the fields do not know.
+    /// What the fields do not know, or not all of.
     unsure: Option<Bitmap>,
     is_exact: bool,
     /// Slots when this was made; later ones are asked.
@@ -142,8 +143,8 @@ impl Matching<'_> {
         let slots = inner.slots();
         let mut may = Bitmap::all(slots, pool)?;
         let evaluation = Evaluation { pages: self.pages, segment: &New(&inner), rows: slots };
-        let (is_exact, _) = evaluation.keep(self.filter, &mut may)?;
-        let mut unsure = Bitmap::none(slots, pool)?;
+        let Verdict { is_exact, unsure, .. } = evaluation.keep(self.filter, &mut may)?;
+        let mut unsure = unsure.map_or_else(|| Bitmap::none(slots, pool), Ok)?;
         inner.fields().iter().for_each(|field| field.add_unknown(&mut unsure));
         may.or(&unsure);
         let unsure = unsure.next(0).is_some().then_some(unsure);

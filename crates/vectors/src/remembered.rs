@@ -33,16 +33,23 @@ pub(crate) struct Kept {
     question: Question,
     filter: Filter,
     fields: Weak<[Arc<FieldIndex>]>,
-    pub(crate) rows: Arc<Bitmap>,
-    pub(crate) count: u64,
-    /// All rows pass; else they may.
-    pub(crate) is_exact: bool,
-    pub(crate) estimate: u64,
+    pub(crate) found: Found,
     /// By the name of the vector.
     positions: Mutex<Vec<(String, Arc<Bitmap>)>>,
     /// What all of it takes.
     bytes: AtomicU64,
     _memory: Reservation,
+}
+
+/// What the indexes of a segment say of a filter.
+#[derive(Clone)]
+pub(crate) struct Found {
+    pub(crate) rows: Arc<Bitmap>,
+    pub(crate) count: u64,
+    /// All rows pass but those that are unsure; else they may.
+    pub(crate) is_exact: bool,
+    pub(crate) unsure: Option<Arc<Bitmap>>,
+    pub(crate) estimate: u64,
 }
 
 /// A filter asked of a segment, in short.
@@ -147,14 +154,14 @@ impl Remembered {
         question: Question,
         fields: &Arc<[Arc<FieldIndex>]>,
         filter: &Filter,
-        (rows, count, is_exact, estimate): (&Arc<Bitmap>, u64, bool, u64),
+        found: Found,
     ) -> Option<Arc<Kept>> {
         let _memory = self.account.try_reserve(question.bytes()).ok()?;
-        let (rows, filter, fields) = (rows.clone(), filter.clone(), Arc::downgrade(fields));
-        let bytes = AtomicU64::new(rows.bytes() + question.bytes());
+        let (filter, fields) = (filter.clone(), Arc::downgrade(fields));
+        let unsure = found.unsure.as_ref().map_or(0, |unsure| unsure.bytes());
+        let bytes = AtomicU64::new(found.rows.bytes() + unsure + question.bytes());
         let positions = Mutex::default();
-        let kept =
-            Arc::new(Kept { question, filter, fields, rows, count, is_exact, estimate, positions, bytes, _memory });
+        let kept = Arc::new(Kept { question, filter, fields, found, positions, bytes, _memory });
         self.inner.lock().kept.push(kept.clone());
         self.trim();
         Some(kept)

@@ -3,20 +3,20 @@
 //! ```text
 //!   payloads ─► (key, row)s ─► sorted by key ─► keys, starts, rows
 //!                                  └─► (row, code)s ─► sorted by row ─► the column
-//!           └─► rows whose field is empty, rows where it is null
+//!           └─► rows whose field is empty, where it is null, whose keys do not tell all of it
 //! ```
 //!
-//! Memory: what the sorts are given, two bits a row, and three more and 256 KiB where points have several values.
+//! Memory: what the sorts are given, a bit a row for each flag that some row has, and three more and 256 KiB where points have several values.
 
 use super::sort::{MERGE_BYTES, Sorted, Sorter};
-use super::{CODES, EMPTY, ENDS, KEYS, Meta, NULLS, RECORDS, ROWS, SEVERAL, STARTS};
+use super::{CODES, EMPTY, ENDS, FOREIGN, FORM, KEYS, Meta, NULLS, PARTLY, RECORDS, ROWS, SEVERAL, STARTS};
 use crate::check::{is_empty, is_null};
 use crate::column::{self, Cell, Several};
 use crate::path::Path;
 use crate::schema::Schema;
 use ramekin_base::{Error, Packed, Packer, Result};
 use ramekin_disk::Disk;
-use ramekin_memory::Account;
+use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{PageWriter, Priority};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -67,9 +67,7 @@ pub fn build(
     work: &Work<'_>,
 ) -> Result<Meta> {
     let rows = payloads.rows() as usize;
-    let words = rows.div_ceil(column::BLOCK);
-    let _flags = work.account.try_reserve(words as u64 * 16)?;
-    let (mut empty, mut nulls) = (vec![0u64; words], vec![0u64; words]);
+    let [mut empty, mut nulls, mut partly, mut foreign] = [EMPTY, NULLS, PARTLY, FOREIGN].map(Flags::new);
     // The payloads that are walked want memory too.
     let room = if work.sparing { 0 } else { work.account.left().unwrap_or(SORT_BYTES).saturating_sub(MERGE_BYTES) / 3 };
     let sort_bytes = room.clamp(SORT_LEAST, SORT_BYTES) as usize;
@@ -79,17 +77,24 @@ pub fn build(
         if row % CHECK_ROWS == 0 {
             work.check()?;
         }
-        let (word, bit) = (row as usize / column::BLOCK, row as usize % column::BLOCK);
-        empty[word] |= u64::from(is_empty(path, payload)) << bit;
-        nulls[word] |= u64::from(is_null(path, payload)) << bit;
         let (mut pushed, mut is_held) = (Ok(()), false);
-        schema.keys(path, payload, &mut |key| {
+        let rest = schema.keys_and_rest(path, payload, &mut |key| {
             is_held = true;
             if pushed.is_ok() {
                 pushed = sorter.push(key, row);
             }
         });
         held += u32::from(is_held);
+        for (flags, is_set) in [
+            (&mut empty, is_empty(path, payload)),
+            (&mut nulls, is_null(path, payload)),
+            (&mut partly, rest.partly),
+            (&mut foreign, rest.foreign),
+        ] {
+            if is_set {
+                flags.set(row, rows, &work.account)?;
+            }
+        }
         pushed
     })?;
     let sorted = sorter.finish()?;
@@ -105,9 +110,14 @@ pub fn build(
         has_several: false,
         column: !matches!(schema, Schema::Text(_) | Schema::Geo),
         tokens: schema.tokens(),
+        form: FORM,
+        partly: partly.count,
+        foreign: foreign.count,
     };
     write_keys(&sorted, &meta, out, work)?;
-    write_flags(&[(EMPTY, &empty), (NULLS, &nulls)], out)?;
+    for flags in [empty, nulls, partly, foreign] {
+        flags.write(out)?;
+    }
     let mut by_row = if meta.column { Some(Sorter::new(work, "rows", sort_bytes)?) } else { None };
     write_rows(&sorted, &meta, out, work, by_row.as_mut())?;
     drop(sorted);
@@ -160,13 +170,38 @@ fn each_key(sorted: &Sorted, work: &Work<'_>, each: &mut dyn FnMut(&[u8], u32) -
     Ok(())
 }
 
-fn write_flags(flags: &[(u32, &[u64])], out: &mut PageWriter) -> Result<()> {
-    for (tag, words) in flags.iter().filter(|(_, words)| words.iter().any(|word| *word != 0)) {
-        out.begin(*tag, Priority::Fields)?;
-        words.iter().try_for_each(|word| out.write(&word.to_le_bytes()))?;
-        out.end()?;
+/// Rows of which something is so: a bit each, where there is one.
+struct Flags {
+    tag: u32,
+    words: Vec<u64>,
+    count: u32,
+    memory: Option<Reservation>,
+}
+
+impl Flags {
+    fn new(tag: u32) -> Self {
+        Self { tag, words: Vec::new(), count: 0, memory: None }
     }
-    Ok(())
+
+    fn set(&mut self, row: u32, rows: usize, account: &Account) -> Result<()> {
+        if self.memory.is_none() {
+            let words = rows.div_ceil(column::BLOCK);
+            self.memory = Some(account.try_reserve(words as u64 * 8)?);
+            self.words = vec![0; words];
+        }
+        self.words[row as usize / column::BLOCK] |= 1 << (row as usize % column::BLOCK);
+        self.count += 1;
+        Ok(())
+    }
+
+    fn write(self, out: &mut PageWriter) -> Result<()> {
+        if self.count == 0 {
+            return Ok(());
+        }
+        out.begin(self.tag, Priority::Fields)?;
+        self.words.iter().try_for_each(|word| out.write(&word.to_le_bytes()))?;
+        out.end().map(|_| ())
+    }
 }
 
 /// Writes the rows by key, and hands the codes by row to a sorter.

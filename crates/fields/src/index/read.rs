@@ -1,10 +1,10 @@
 //! Reads the index of a field: from keys to codes, from codes to rows.
 
-use super::{CODES, EMPTY, ENDS, KEYS, Meta, NULLS, RECORDS, ROWS, SEVERAL, STARTS};
+use super::{CODES, EMPTY, ENDS, FOREIGN, KEYS, Meta, NULLS, PARTLY, RECORDS, ROWS, SEVERAL, STARTS};
 use crate::asked::{Asked, KeyRange};
 use crate::bitmap::Bitmap;
 use crate::column::{BLOCK, Column, Several, Wanted, block_bytes};
-use crate::key;
+use crate::key::{self, Untold};
 use crate::text::{Having, Words};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Packed, Result, cancel};
@@ -43,6 +43,8 @@ pub struct Index {
     records: Option<Section>,
     empty: Option<Section>,
     nulls: Option<Section>,
+    partly: Option<Section>,
+    foreign: Option<Section>,
     file: Arc<PageFile>,
 }
 
@@ -63,6 +65,8 @@ impl Index {
             records: section(RECORDS),
             empty: section(EMPTY),
             nulls: section(NULLS),
+            partly: section(PARTLY),
+            foreign: section(FOREIGN),
             file: file.clone(),
             meta,
         };
@@ -83,6 +87,8 @@ impl Index {
             && or_none(&index.codes, blocks * block_bytes(meta.width()) as u64)
             && or_none(&index.empty, blocks * 8)
             && or_none(&index.nulls, blocks * 8)
+            && is(&index.partly, if meta.partly > 0 { blocks * 8 } else { 0 })
+            && is(&index.foreign, if meta.foreign > 0 { blocks * 8 } else { 0 })
             && is(
                 &index.several,
                 if meta.column && meta.has_several { (blocks + 1) * size_of::<Several>() as u64 } else { 0 },
@@ -104,7 +110,7 @@ impl Index {
     /// Its tables.
     pub fn sections(&self) -> impl Iterator<Item = Section> + use<> {
         let own = [&self.keys, &self.ends, &self.starts, &self.rows, &self.codes];
-        let others = [&self.several, &self.records, &self.empty, &self.nulls];
+        let others = [&self.several, &self.records, &self.empty, &self.nulls, &self.partly, &self.foreign];
         own.into_iter().chain(others).flatten().cloned().collect::<Vec<_>>().into_iter()
     }
 
@@ -447,7 +453,24 @@ impl Index {
         Ok(())
     }
 
-    /// How many rows pass at most.
+    fn flags_of(&self, untold: Untold) -> Option<&Section> {
+        match untold {
+            Untold::Partly => self.partly.as_ref(),
+            Untold::Foreign => self.foreign.as_ref(),
+        }
+    }
+
+    /// Whether the keys of some row do not tell all of its field.
+    pub(crate) fn has_untold(&self, untold: Untold) -> bool {
+        self.flags_of(untold).is_some()
+    }
+
+    /// Takes out of `passing` the rows of which keys tell all.
+    pub(crate) fn keep_untold(&self, pages: &Pages, untold: Untold, passing: &mut Bitmap) -> Result<()> {
+        keep_flagged(pages, self.flags_of(untold), true, passing)
+    }
+
+    /// How many rows pass at most, by their keys.
     pub(crate) fn most(&self, pages: &Pages, asked: &Asked) -> Result<u64> {
         match asked {
             Asked::Keys(ranges) => Ok(self.find(pages, ranges)?.values),
