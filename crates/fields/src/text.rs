@@ -8,7 +8,7 @@
 //! A stored text costs its words, times the logarithm of those that are asked for; none of its words is kept.
 
 use crate::key;
-use crate::tokens::Tokenizer;
+use crate::tokens::{Kind as TokenizerKind, Tokenizer};
 use ramekin_base::{Result, cancel};
 use ramekin_memory::Reservation;
 
@@ -127,7 +127,14 @@ impl Words {
     /// Whether a text has them.
     pub(crate) fn are_in(&self, tokenizer: &Tokenizer, text: &str) -> bool {
         let mut seen = Seen::new(self);
-        tokenizer.stored(text, &mut |word| seen.show(&key::of_word(word)));
+        match (tokenizer.kind, self.having) {
+            // Word by word, and not by their beginnings: only the last one may be one.
+            (TokenizerKind::Prefix, Having::Phrase) => tokenizer.asked(text, &mut |word| {
+                seen.show_last(word);
+                seen.show(&key::of_word(word));
+            }),
+            _ => tokenizer.stored(text, &mut |word| seen.show(&key::of_word(word))),
+        }
         seen.is_enough()
     }
 }
@@ -175,6 +182,15 @@ impl<'w> Seen<'w> {
         }
     }
 
+    /// Shows a word that may begin with the last one of a phrase, where those before it stand before it.
+    fn show_last(&mut self, word: &str) {
+        let phrase = &self.words.phrase;
+        let last = phrase.last().filter(|_| self.matched as usize + 1 == phrase.len());
+        let begins =
+            |(own, _): &(u32, u32)| word.as_bytes().starts_with(of(&self.words.bytes, self.words.spans[*own as usize]));
+        self.is_enough |= last.is_some_and(begins);
+    }
+
     fn see(&mut self, place: usize) {
         self.bits.resize(self.words.len().div_ceil(64), 0);
         let (word, bit) = (place / 64, 1 << (place % 64));
@@ -214,6 +230,20 @@ mod tests {
         let has_phrase = |asked| has(Having::Phrase, text, asked);
         assert!(has_phrase("quick  brown") && has_phrase("fox trot") && !has_phrase("brown quick"));
         assert!(!has_phrase("") && !has(Having::Phrase, "", "x") && !has_phrase("trot trot"));
+    }
+
+    #[test]
+    fn a_phrase_of_beginnings_ends_with_one() {
+        let budget = Budget::new(1 << 20);
+        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let mut has = |most, asked| {
+            let tokenizer = Tokenizer { kind: TokenizerKind::Prefix, max_len: most, ..Tokenizer::default() };
+            let words = Words::new(&tokenizer, asked, Having::Phrase, &mut memory).unwrap();
+            words.are_in(&tokenizer, "Quick brown fox")
+        };
+        assert!(has(None, "quick brown") && has(None, "quick bro") && has(None, "brown f") && has(None, "bro"));
+        assert!(!has(None, "qui brown") && !has(None, "q qu") && !has(None, "quick fox"));
+        assert!(has(Some(3), "qui bro") && has(Some(3), "brow fox") && !has(Some(3), "quick fox"));
     }
 
     #[test]

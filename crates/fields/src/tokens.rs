@@ -98,6 +98,7 @@ impl Tokenizer {
     /// Shows the tokens that a text asks for: as a beginning a stop word counts, since other words begin so.
     pub(crate) fn asked(&self, text: &str, each: &mut dyn FnMut(&str)) {
         self.words(text, self.kind != Kind::Prefix, &mut |word| match (self.kind, self.max_len) {
+            (Kind::Prefix, _) if self.min_len.is_some_and(|least| word.chars().count() < least) => {}
             (Kind::Prefix, Some(most)) => {
                 let end = word.char_indices().nth(most).map_or(word.len(), |(at, _)| at);
                 each(&word[..end]);
@@ -197,7 +198,7 @@ mod tests {
         let multilingual = Tokenizer { kind: Kind::Multilingual, ..Tokenizer::default() };
         assert_eq!(stored(&multilingual, "Über 東京no-1"), ["uber", "東", "京", "no", "1"]);
         let mut asked = Vec::new();
-        prefix.asked("Föxes", &mut |token| asked.push(token.to_owned()));
+        prefix.asked("Föxes a", &mut |token| asked.push(token.to_owned()));
         assert_eq!(asked, ["föx"]);
     }
 
