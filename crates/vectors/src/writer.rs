@@ -193,8 +193,8 @@ impl Writer {
         });
         if let Err(error) = flushed {
             // What the log holds of these is not known; whoever waits for them hears that.
-            self.pending.clear();
             self.diverge(None, &error);
+            self.pending.clear();
         }
         // What failed of this is tried again at the next turn, and has been said.
         _ = supervise::caught("the writer's keeping of bounds", || {
@@ -637,13 +637,18 @@ impl Writer {
         let committed = self.log.commit();
         self.note_log(&committed);
         let mut outcome = committed.as_ref().map(|_| ()).map_err(Clone::clone);
-        for pending in std::mem::take(&mut self.pending) {
-            let collection = pending.collection.clone();
-            if let Err(error) = supervise::caught("a write", || self.finish(pending, committed.clone())) {
+        for mut pending in std::mem::take(&mut self.pending) {
+            let (collection, answer) = (pending.collection.clone(), pending.answer.take());
+            let applied = supervise::caught("a write", || self.finish(pending, committed.clone()));
+            // A fault is to be seen by then that whoever caused it hears of it.
+            if let Err(error) = &applied {
                 if committed.is_ok() {
-                    self.diverge(Some(&collection), &error);
+                    self.diverge(Some(&collection), error);
                 }
-                outcome = Err(error);
+                outcome = Err(error.clone());
+            }
+            if let Some(tell) = answer {
+                tell.tell(applied);
             }
         }
         if let Ok(end) = committed {
@@ -674,12 +679,12 @@ impl Writer {
     }
 
     fn finish(&self, pending: Pending, committed: Result<Position>) -> Result<()> {
-        let Pending { collection, what, located, answer } = pending;
+        let Pending { collection, what, located, .. } = pending;
         let durable = committed.map(|_| ());
         if durable.is_ok() {
             self.shared.reach("apply");
         }
-        let applied = match (&durable, what) {
+        match (&durable, what) {
             (Ok(()), Logged::Upsert { batch, parts, sequence }) => {
                 self.shared.apply_parts(&collection, &batch, &parts_of(&parts), sequence, located)
             }
@@ -694,11 +699,7 @@ impl Writer {
                 collection.apply_payloads(&self.shared.pages, &ids, &payloads, &mut memory, located)
             }
             (Err(error), _) => Err(error.clone()),
-        };
-        if let Some(tell) = answer {
-            tell.tell(applied.clone());
         }
-        applied
     }
 
     /// Promises `bytes` in the collection's active part; where there is no room, freezes it and lets
