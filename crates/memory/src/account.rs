@@ -290,6 +290,14 @@ impl Account {
         self
     }
 
+    /// This account's floor is idle now and then, and is given up then to accounts that are brief: who gives it is registered
+    /// as [`YieldOrder::Idle`].
+    #[must_use]
+    pub fn idling(self) -> Account {
+        self.shared.tree.lock().nodes[self.index].idles = true;
+        self
+    }
+
     /// Lends the floor to accounts that yield, until it is set again.
     pub fn lend_floor(&self) {
         let mut tree = self.shared.tree.lock();
@@ -457,6 +465,14 @@ mod tests {
         body.grow(30).unwrap();
         assert_eq!(bodies.try_reserve(1).unwrap_err().kind(), Kind::Busy);
         assert_eq!((merge.claimed(), budget.reserved()), (10, 100));
+        // To whom it may be given it is not there for good, so that waiting can help; to others it is.
+        merge.set_floor(10).unwrap();
+        let idling = merge.clone().idling();
+        body.shrink(50);
+        idling.set_floor(60).unwrap();
+        assert_eq!(queries.try_reserve(90).unwrap_err().kind(), Kind::NoMemory);
+        assert_eq!(bodies.try_reserve(90).unwrap_err().kind(), Kind::Busy);
+        body.grow(50).unwrap();
         for (less, claimed) in [(0, 10), (15, 25), (5, 30)] {
             body.shrink(less);
             merge.raise_floor(60);

@@ -46,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) yields: bool,
     /// What is reserved here is given back soon, so it may come from floors that are idle.
     pub(crate) brief: bool,
+    /// Its floor is idle now and then, and is given then to who holds it briefly.
+    pub(crate) idles: bool,
     /// Bytes in use by this account and those below it (floors below count in full).
     pub(crate) used: u64,
     /// Bytes that were reserved on this account itself.
@@ -66,6 +68,7 @@ impl Node {
             lent: 0,
             yields: false,
             brief: false,
+            idles: false,
             used: 0,
             own: 0,
             predicted: None,
@@ -299,11 +302,13 @@ impl Tree {
         ))
     }
 
-    /// Bytes that accounts beside this one hold for good: the floors that are under no other floor.
+    /// Bytes that accounts beside this one hold for good: the floors that are under no other floor. What is idle now and then
+    /// is not for good to who may have it then.
     fn for_good(&self, index: usize) -> u64 {
         let ancestors = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
         let counts = |other: &usize| {
             self.nodes[*other].handles > 0
+                && !(self.nodes[index].brief && self.nodes[*other].idles)
                 && !ancestors(index).any(|own| own == *other)
                 && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
         };

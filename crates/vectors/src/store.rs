@@ -123,7 +123,8 @@ impl Accounts {
             seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
             merge: parent
                 .child("merge", "rows x 4 + buffers and index build of one merge")
-                .with_limit(limits.merge_work),
+                .with_limit(limits.merge_work)
+                .idling(),
             log: parent.child("log", "commit buffer + reads of payloads under way"),
             filters: parent.child(
                 "filters",
