@@ -668,7 +668,7 @@ mod tests {
         use std::sync::atomic::AtomicBool;
         static PURGED: AtomicBool = AtomicBool::new(false);
         let purge = || PURGED.store(true, Ordering::Relaxed);
-        crate::set_allocator(crate::Allocator { resident: || None, decay: || {}, purge });
+        crate::set_allocator(crate::Allocator { resident: || None, decay: || {}, purge, at_once: |_| {} });
         let budget = Budget::new(256 << 20);
         for (bytes, purged) in [(256 << 10, false), (4 << 20, false), (8 << 20, true), (200 << 20, true)] {
             let held = budget.root().try_reserve(bytes).unwrap();

@@ -106,6 +106,8 @@ pub struct Allocator {
     pub decay: fn(),
     /// Gives back to the kernel all that is not in use.
     pub purge: fn(),
+    /// From now on it gives back at once what is no longer in use, or after a while, which is quicker.
+    pub at_once: fn(bool),
 }
 
 static ALLOCATOR: std::sync::OnceLock<Allocator> = std::sync::OnceLock::new();
@@ -124,6 +126,13 @@ pub fn allocator_resident() -> Option<(u64, u64)> {
 pub fn allocator_decay() {
     if let Some(allocator) = ALLOCATOR.get() {
         (allocator.decay)();
+    }
+}
+
+/// Says whether the allocator is to give back at once what is no longer in use, instead of after a while.
+pub fn allocator_at_once(is_so: bool) {
+    if let Some(allocator) = ALLOCATOR.get() {
+        (allocator.at_once)(is_so);
     }
 }
 

@@ -28,8 +28,8 @@ pub use account::{Account, Budget};
 pub use booked::{BookedVec, Room};
 pub use held::holding;
 pub use kernel::{
-    Allocator, Charge, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge, machine_memory,
-    set_allocator,
+    Allocator, Charge, allocator_at_once, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge,
+    machine_memory, set_allocator,
 };
 pub use ledger::{Ledger, Line};
 pub use pressure::{Pressure, Yield, YieldOrder};

@@ -306,9 +306,10 @@ impl Tree {
     /// is not for good to who may have it then.
     fn for_good(&self, index: usize) -> u64 {
         let ancestors = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
+        let may_have = |other: &usize| self.nodes[index].brief && self.nodes[*other].idles;
         let counts = |other: &usize| {
             self.nodes[*other].handles > 0
-                && !(self.nodes[index].brief && self.nodes[*other].idles)
+                && !may_have(other)
                 && !ancestors(index).any(|own| own == *other)
                 && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
         };

@@ -13,7 +13,8 @@ use ramekin_base::supervise::{self, Threads};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::FolderLock;
 use ramekin_memory::{
-    Budget, Ledger, Reservation, Yield, YieldOrder, allocator_decay, allocator_purge, allocator_resident,
+    Budget, Ledger, Reservation, Yield, YieldOrder, allocator_at_once, allocator_decay, allocator_purge,
+    allocator_resident,
 };
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -90,7 +91,13 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, kept: &Mutex<Reservation>
     let mut on_fault = Some(on_fault);
     let mut quiet = 0;
     let mut stopped = stop.0.lock();
+    let mut is_small = None;
     while !*stopped {
+        // Where there is next to no room, none is for what is no longer in use.
+        let small = budget.limit() <= SMALL_BUDGET;
+        if is_small.replace(small) != Some(small) {
+            allocator_at_once(small);
+        }
         stop.1.wait_for(&mut stopped, EVERY);
         if *stopped {
             break;

@@ -59,6 +59,18 @@ fn allocator_purge() {
     tell_all_arenas(c"arena.4096.purge");
 }
 
+/// Milliseconds after which the allocator gives back what is no longer in use: as [`MALLOC_CONF`] says, or at once.
+fn give_back_at_once(is_so: bool) {
+    let mut wanted: isize = if is_so { 0 } else { 200 };
+    let arenas = tikv_jemalloc_ctl::arenas::narenas::read().unwrap_or_default();
+    for arena in 0..arenas {
+        let Ok(name) = std::ffi::CString::new(format!("arena.{arena}.dirty_decay_ms")) else { continue };
+        let (none, value) = (std::ptr::null_mut, (&raw mut wanted).cast());
+        // SAFETY: the name of a value of this type, which is only read; an arena that is not there is refused.
+        unsafe { tikv_jemalloc_sys::mallctl(name.as_ptr(), none(), none().cast(), value, size_of::<isize>()) };
+    }
+}
+
 /// `arena.4096` stands for all arenas (MALLCTL_ARENAS_ALL).
 fn tell_all_arenas(name: &std::ffi::CStr) {
     let none = std::ptr::null_mut;
@@ -87,7 +99,12 @@ fn refuse_huge_pages() {
 
 /// Sets what holds for the whole process.
 pub fn prepare() -> Result<()> {
-    set_allocator(Allocator { resident: allocator_resident, decay, purge: allocator_purge });
+    set_allocator(Allocator {
+        resident: allocator_resident,
+        decay,
+        purge: allocator_purge,
+        at_once: give_back_at_once,
+    });
     refuse_huge_pages();
     let now = getrlimit(Resource::Nofile);
     let hard = now.maximum.unwrap_or(FILES_MAX).min(FILES_MAX);
