@@ -1,7 +1,7 @@
 //! The process itself: its allocator, its pages, its limits. Set before the first thread starts.
 //!
 //! ```text
-//!   jemalloc   2 arenas, freed pages back within 200 ms, large blocks at once, small thread caches
+//!   jemalloc   2 arenas, freed pages back within 200 ms, under a small budget and large blocks at once, small thread caches
 //!   kernel     huge pages only where we ask: a budget of 24 MiB has no room for guesses of 2 MiB
 //!   files      soft limit raised to the hard one, at most FILES_MAX
 //!   code       what only the start needed is given back, and each second what was read ahead and never ran
