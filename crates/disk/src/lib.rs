@@ -17,6 +17,7 @@
 
 mod aligned;
 mod disk;
+mod failed;
 mod file;
 mod local;
 mod lock;
@@ -29,6 +30,7 @@ mod uring;
 
 pub use aligned::{ALIGN, Aligned};
 pub use disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Space, Sync};
+pub use failed::Failed;
 pub use file::File;
 pub use local::Local;
 pub use lock::FolderLock;

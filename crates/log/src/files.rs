@@ -14,7 +14,7 @@
 use crate::Position;
 use crate::format::{FILE_HEADER, FileHeader, Place};
 use ramekin_base::{Error, Kind, Result};
-use ramekin_disk::{Aligned, Disk, File, Open, ReadOp, Sync};
+use ramekin_disk::{Aligned, Disk, Failed, File, Open, ReadOp, Sync};
 use ramekin_memory::Account;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -120,22 +120,6 @@ fn parse(name: &str) -> Option<Position> {
     let digits = name.strip_suffix(SUFFIX)?;
     let ours = digits.len() == 16 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     ours.then(|| Position::from_str_radix(digits, 16).ok()).flatten()
-}
-
-/// Why a file could not be created, and what that means for the writer.
-pub(crate) enum Failed {
-    /// Nothing changed: try again when the cause is gone.
-    Clean(Error),
-    /// Nobody knows what the disk holds.
-    Unknown(Error),
-}
-
-impl Failed {
-    pub(crate) fn into_error(self) -> Error {
-        match self {
-            Self::Clean(error) | Self::Unknown(error) => error,
-        }
-    }
 }
 
 /// Makes the file that `header` describes; `buffer` is free for use and holds a header at least.

@@ -21,13 +21,13 @@
 //!   fails with `Closed` until a restart reads the log again. Reading goes on.
 
 use crate::Position;
-use crate::files::{self, FILE_BYTES, FILE_BYTES_MIN, Failed, LogFile};
+use crate::files::{self, FILE_BYTES, FILE_BYTES_MIN, LogFile};
 use crate::format::{FILE_HEADER, FileHeader, Header, RECORD_HEADER, place};
 use crate::reader::{LogReader, Shared};
 use crate::recover::recover;
 use crate::walk::{Cut, Known, Visit, walk};
 use ramekin_base::{Error, Result, Size, limits};
-use ramekin_disk::{ALIGN, Aligned, Disk, Open, Sync};
+use ramekin_disk::{ALIGN, Aligned, Disk, Failed, Open, Sync};
 use ramekin_memory::Account;
 use std::ops::Range;
 use std::path::{Path, PathBuf};

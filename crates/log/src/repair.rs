@@ -8,13 +8,13 @@
 //! Cutting is the last resort: a copy of the folder from before the damage keeps more.
 
 use crate::Position;
-use crate::files::{self, FILE_BYTES_MIN, Failed, LogFile};
+use crate::files::{self, FILE_BYTES_MIN, LogFile};
 use crate::format::{FILE_HEADER, FileHeader};
 use crate::recover::{settle, zero};
 use crate::walk::{Cut, End, Known, scan, walk};
 use crate::window::Window;
 use ramekin_base::{Error, Result, Size};
-use ramekin_disk::{ALIGN, Aligned, Disk, Open, ReadOp, Sync};
+use ramekin_disk::{ALIGN, Aligned, Disk, Failed, Open, ReadOp, Sync};
 use ramekin_memory::Account;
 use std::fmt;
 use std::ops::Range;

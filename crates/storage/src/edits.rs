@@ -6,12 +6,12 @@
 //!            └──── an error here changes nothing ────┘└── an error here: nobody knows which one a crash leaves
 //! ```
 //!
-//! A snapshot is due when the edits are longer than the last one and the disk has room for it, so a commit costs what it changes, and as much again
-//! for snapshots. Neither holds more than a buffer and one record.
+//! A snapshot is due when the edits are longer than the last one, and the disk has room for it. So a commit costs what it
+//! changes, and as much again for snapshots. Neither holds more than a buffer and one record.
 
 use crate::manifest::{BLOCK, Head, LINE, Layout, Record, Source, VERSION, frame_head, line, mark};
 use ramekin_base::{Error, Kind, Result};
-use ramekin_disk::{Aligned, Disk, File, Open, ReadOp, Sync};
+use ramekin_disk::{Aligned, Disk, Failed, File, Open, ReadOp, Sync};
 use ramekin_memory::{Account, Reservation};
 use serde::Serialize;
 use std::path::Path;
@@ -28,22 +28,6 @@ const STEP: u64 = 64 << 10;
 const EDITS_LEAST: u64 = 256 << 10;
 /// What naming a data file takes in memory, besides its name.
 const NAMED_BYTES: u64 = 96;
-
-/// Why a commit failed.
-pub(crate) enum Failed {
-    /// What was committed before stands.
-    Clean(Error),
-    /// That, or what was to be committed.
-    Unknown(Error),
-}
-
-impl Failed {
-    pub(crate) fn into_error(self) -> Error {
-        match self {
-            Self::Clean(error) | Self::Unknown(error) => error,
-        }
-    }
-}
 
 /// What counts of a manifest's length: a crash while it was made longer may leave it anywhere between.
 fn whole_blocks(len: u64) -> u64 {

@@ -9,13 +9,13 @@
 //! cannot bring the old manifest back.
 
 use crate::begun;
-use crate::edits::{self, Edits, Failed, Named, Target, Window, Write, files_bytes};
+use crate::edits::{self, Edits, Named, Target, Window, Write, files_bytes};
 use crate::manifest::{self, FOLDER, Head, Layout, Record, Source, VERSION, scan};
 use crate::reserve::Reserve;
 use crate::whole::{self, WHOLE_MAX, Whole};
 use parking_lot::Mutex;
 use ramekin_base::{Error, Kind, Result};
-use ramekin_disk::{Disk, Entry, Sync};
+use ramekin_disk::{Disk, Entry, Failed, Sync};
 use ramekin_log::{Log, Position};
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{PageFile, Pages};
