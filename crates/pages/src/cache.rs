@@ -23,7 +23,7 @@ use crate::space::Space;
 use crate::writer::PageWriter;
 use parking_lot::Mutex;
 use ramekin_base::limits::PAGE;
-use ramekin_base::{Error, Kind, Result, Size};
+use ramekin_base::{Error, Kind, Result, Size, nonblocking};
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Budget, YieldOrder};
 use std::collections::VecDeque;
@@ -260,12 +260,12 @@ impl Cache {
         }
     }
 
-    /// Repeats `attempt` while it fails as busy, one thread after the other, for a limited time.
-    /// `attempt` holds nothing when it has failed.
+    /// Repeats `attempt` while it fails as busy, one thread after the other, for a limited time; a thread that may not wait
+    /// tries once. `attempt` holds nothing when it has failed.
     pub(crate) fn patiently<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         let mut outcome = attempt();
         let busy = |outcome: &Result<T>| outcome.as_ref().is_err_and(|error| error.kind() == Kind::Busy);
-        if !busy(&outcome) {
+        if !busy(&outcome) || nonblocking::is_set() {
             return outcome;
         }
         let _turn = self.hungry.lock();

@@ -129,10 +129,7 @@ impl<'a> Fetch<'a> {
             }
             melts
         });
-        let took = match nonblocking::is_set() {
-            true => pin_all(self.cache, &mut self.spans)?,
-            false => self.cache.patiently(|| pin_all(self.cache, &mut self.spans))?,
-        };
+        let took = self.cache.patiently(|| pin_all(self.cache, &mut self.spans))?;
         self.point_to_frames();
         if let Some(trip) = self.trip {
             trip.hits.fetch_add(took.hits, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use ramekin_disk::sim::{PlantedPanic, SimDisk};
 use ramekin_fields::{
     Condition, FieldCondition, Filter, Order, OrderValue, Path as FieldPath, Schema, Span, Start, Test,
 };
-use ramekin_memory::Budget;
+use ramekin_memory::{Budget, Reservation};
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
 use std::collections::BTreeMap;
@@ -26,8 +26,10 @@ const RESERVE: u64 = 256 << 10;
 /// A store that runs in this thread only, and the clock that it sees.
 pub struct Life {
     store: Store,
+    pages: Pages,
     clock: Arc<ManualClock>,
     disk: Arc<SimDisk>,
+    _elsewhere: Reservation,
 }
 
 /// Why a life ended before its steps were done.
@@ -59,12 +61,13 @@ impl Life {
         let pages = Pages::new(disk.clone(), budget.root().child("pages", "pages"), &budget, 1 << 32)?;
         let clock = Arc::new(ManualClock::default());
         sim.set_clock(clock.clone());
+        let elsewhere = budget.root().child("elsewhere", "what others hold").try_reserve(plan.elsewhere)?;
         let account = budget.root().child("vectors", "the store");
         let folder = Path::new(FOLDER).to_owned();
         let options = StoreOptions {
             disk,
             folder,
-            pages,
+            pages: pages.clone(),
             budget,
             account,
             clock: clock.clone(),
@@ -78,7 +81,7 @@ impl Life {
                 _ => {}
             }
         }
-        Ok(Self { store, clock, disk: sim.clone() })
+        Ok(Self { store, pages, clock, disk: sim.clone(), _elsewhere: elsewhere })
     }
 
     /// Changed payloads of sealed points: in memory, and files of them.
@@ -112,6 +115,9 @@ impl Life {
     /// One step of a kind; reads are checked on the spot. What it draws it draws before it asks the store, so that a panic
     /// inside leaves the seed's course as it was.
     pub fn step(&self, kind: Step, rng: &mut Rng, plan: &Plan, model: &mut Model) -> Result<(), End> {
+        if rng.chance(0.5) {
+            self.pages.evict_all();
+        }
         match kind {
             Step::Upsert => self.write(upsert(rng, plan), model),
             Step::Delete => {
@@ -127,7 +133,11 @@ impl Life {
             Step::Index => {
                 let index = FieldConfig { schema: Arc::new(Schema::Integer { lookup: true, range: true }), echo: None };
                 let index = Some(index).filter(|_| rng.chance(0.8));
-                self.change(|| self.store.set_index(NAME, FieldPath::of_key("n"), index).map(|_| ()))
+                self.change(|| {
+                    self.store.set_index(NAME, FieldPath::of_key("n"), index)?;
+                    self.store.turn();
+                    Ok(())
+                })
             }
             Step::Rotate => self.change(|| self.store.freeze_for_tests(NAME).map(|_| ())),
             Step::Fold => self.change(|| {

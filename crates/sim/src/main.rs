@@ -35,8 +35,9 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// So often a long run should meet each pair of a step and a fault.
+/// So often a run of so many seeds should meet each pair of a step and a fault; a shorter one once.
 const PAIRS_LEAST: u64 = 50;
+const PAIRS_SEEDS: u64 = 20_000;
 
 /// In how many seeds each kind of fault really happened.
 #[derive(Default)]
@@ -72,7 +73,7 @@ impl Seen {
     }
 
     fn print(&self, seeds: u64) {
-        self.pairs.print(PAIRS_LEAST);
+        self.pairs.print(if seeds < PAIRS_SEEDS { 1 } else { PAIRS_LEAST });
         println!("{seeds} seeds clean, {} steps, {} ended by refusing damaged data", self.steps, self.refused);
         for (name, count) in &self.kinds {
             println!("  {name:<22} in {:5.1} % of the seeds", 100.0 * *count as f64 / seeds.max(1) as f64);

@@ -37,12 +37,12 @@ macro_rules! steps {
 steps! {
     Open = 0, "open and recover";
     Upsert = 7, "upsert";
-    Delete = 2, "delete";
-    DeleteByFilter = 1, "delete by filter";
-    UpdateVectors = 1, "update vectors";
+    Delete = 3, "delete";
+    DeleteByFilter = 2, "delete by filter";
+    UpdateVectors = 2, "update vectors";
     Payload = 3, "change payloads";
-    PayloadByFilter = 1, "change payloads by filter";
-    Index = 1, "make or drop an index";
+    PayloadByFilter = 2, "change payloads by filter";
+    Index = 2, "make or drop an index";
     Rotate = 1, "rotate the memtable";
     Fold = 1, "fold payload patches";
     Background = 3, "flush and merge";
@@ -90,6 +90,9 @@ pub struct Plan {
     /// Points that exist in the run; few, so that writes meet each other.
     pub ids: u64,
     pub budget: u64,
+    /// What of it others hold: so much that nothing can be resident, and what is read is read from the disk. The smallest
+    /// budget is none for that.
+    pub elsewhere: u64,
     pub block: usize,
     pub datatype: Datatype,
 }
@@ -108,12 +111,15 @@ impl Plan {
             12 => Trouble::SlowCalls,
             _ => Trouble::None,
         };
+        let budget = (24 + rng.below(3) * 16) << 20;
+        let elsewhere = if rng.chance(0.8) && budget > 24 << 20 { budget * 19 / 32 } else { 0 };
         Self {
             trouble,
             lives: 2 + rng.below(3),
             steps: 10 + rng.below(120),
             ids: 20 + rng.below(300),
-            budget: (24 + rng.below(3) * 16) << 20,
+            budget,
+            elsewhere,
             block: if rng.chance(0.5) { 512 } else { 4096 },
             datatype: Datatype::ALL[rng.below(3) as usize],
         }
@@ -126,13 +132,13 @@ impl Plan {
             Trouble::FailedReads => faults.read_fails = Trigger::chance(0.01),
             Trouble::FailedSync => faults.sync_fails = Trigger::chance(0.02),
             Trouble::FailedWrite => faults.write_fails = Trigger::chance(0.01),
-            Trouble::BitFlips => faults.bit_flips = Trigger::chance(0.02),
+            Trouble::BitFlips => faults.bit_flips = Trigger::chance(0.04),
             // The first life may find room for the reserve; later ones have little beside what is there.
             Trouble::FullDisk => {
                 faults.bytes_max = Some(bytes + rng.below(if bytes == 0 { 6 << 20 } else { 1 << 18 }));
             }
-            Trouble::MisdirectedWrites => faults.misdirected_writes = Trigger::chance(0.01),
-            Trouble::LostWrites => faults.lost_writes = Trigger::chance(0.01),
+            Trouble::MisdirectedWrites => faults.misdirected_writes = Trigger::chance(0.02),
+            Trouble::LostWrites => faults.lost_writes = Trigger::chance(0.02),
             Trouble::Panics => faults.panics = Trigger::chance(0.02),
             Trouble::SlowCalls => {
                 faults.slow = Trigger::chance(0.1);

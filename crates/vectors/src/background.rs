@@ -522,7 +522,7 @@ pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
         let _manifest = shared.manifest.lock();
         return manifest::commit(shared).map(|()| true);
     }
-    Ok(rest::turn(shared))
+    Ok(manifest::note(shared, manifest::NOTE_EVERY_MS)? || rest::turn(shared))
 }
 
 /// Between two looks where there was nothing to do, and the most that failures lengthen it to: 4 s.

@@ -120,16 +120,12 @@ impl Shared {
         if self.full.users.load(Ordering::SeqCst) > 0 {
             return Ok(());
         }
-        match self.storage.reserve().make(self.limits().log_file_bytes()) {
+        match self.make_reserve() {
             Err(error) if error.kind() == Kind::NoSpace => {
                 self.set_full(&error);
                 Ok(())
             }
-            made => {
-                made?;
-                self.end_full();
-                Ok(())
-            }
+            made => made,
         }
     }
 
@@ -141,22 +137,22 @@ impl Shared {
             && self.full.users.load(Ordering::SeqCst) == 0
             && self.full.looked_ms.compare_exchange(looked, now, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if is_mine {
-            match self.storage.reserve().make(self.limits().log_file_bytes()) {
+            match self.make_reserve() {
                 Err(error) if error.kind() == Kind::NoSpace => {}
-                made => {
-                    made?;
-                    self.end_full();
-                }
+                made => made?,
             }
         }
         Ok(!self.full.is_on())
     }
 
-    fn end_full(&self) {
+    /// Makes the reserve whole, with room for a file of the log beside it: then the disk is not full.
+    fn make_reserve(&self) -> Result<()> {
+        self.storage.reserve().make(self.limits().log_file_bytes())?;
         if self.full.on.swap(false, Ordering::SeqCst) {
             self.health.clear(&FaultKind::Full);
             tracing::info!("the disk has room again, writes go on");
         }
+        Ok(())
     }
 
     /// One look of the sealing thread while the disk is full. True: it is no more.

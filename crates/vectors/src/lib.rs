@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+mod append;
 mod background;
 mod bits;
 mod bloom;

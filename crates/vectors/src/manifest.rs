@@ -27,7 +27,7 @@ use ramekin_storage::{Claim, Head, Sink};
 use serde::{Deserialize, Serialize};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the store says anew with each commit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -53,6 +53,39 @@ pub(crate) struct AliasesJson {
     pub(crate) aliases: Vec<(Box<str>, Option<CollectionNumber>)>,
 }
 
+/// How far the last manifest knows the log to be durable. A log that ends before that is damaged, not cut by a crash, even
+/// where nothing of its tail is left to be seen.
+#[derive(Default)]
+pub(crate) struct Noted {
+    durable: AtomicU64,
+    at_ms: AtomicU64,
+}
+
+impl Noted {
+    fn set(&self, durable: Position, now_ms: u64) {
+        self.durable.store(durable, Ordering::SeqCst);
+        self.at_ms.store(now_ms, Ordering::SeqCst);
+    }
+
+    /// Whether the log has grown since, and the last manifest is not of just now.
+    fn is_old(&self, end: Position, now_ms: u64, every_ms: u64) -> bool {
+        let is_due = now_ms.saturating_sub(self.at_ms.load(Ordering::SeqCst)) >= every_ms;
+        is_due && self.durable.load(Ordering::SeqCst) < end
+    }
+}
+
+/// Notes how far the log is durable, where the last note is so old. True: it was.
+pub(crate) fn note(shared: &Shared, every_ms: u64) -> Result<bool> {
+    let end = shared.log_reader()?.end();
+    if shared.full.is_on() || !shared.noted.is_old(end, shared.now_ms(), every_ms) {
+        return Ok(false);
+    }
+    let _manifest = shared.manifest.lock();
+    commit(shared).map(|()| true)
+}
+
+/// So often at most it is noted how far the log is durable, while it grows.
+pub(crate) const NOTE_EVERY_MS: u64 = 1_000;
 /// Aliases of one note.
 const ALIASES_A_NOTE: usize = 256;
 /// What a segment takes while it is described, and each of its files.
@@ -118,6 +151,7 @@ fn write(shared: &Shared, applied: Position) -> Result<()> {
         view.segments.iter().for_each(|segment| segment.listed.store(true, Ordering::SeqCst));
     }
     shared.set_log_from(log_from);
+    shared.noted.set(durable, shared.now_ms());
     Ok(())
 }
 

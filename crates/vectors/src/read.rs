@@ -6,6 +6,7 @@
 //! ```
 
 use crate::api::{Held, Page, Parts, PayloadParts, Record, VectorParts};
+use crate::append::RECORD_BYTES;
 use crate::collection::{Collection, View};
 use crate::growing::{ColumnData, PayloadAt};
 use crate::matching::Matching;
@@ -14,7 +15,6 @@ use crate::payload;
 use crate::segment::Segment;
 use crate::shared::Shared;
 use crate::texts;
-use crate::writer::RECORD_BYTES;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Kind, PointId, Result, cancel};
 use ramekin_fields::{Filter, Path, Prepared, Schema};

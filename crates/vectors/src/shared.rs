@@ -6,6 +6,7 @@
 //! ```
 
 use crate::api::{Batch, CollectionConfig};
+use crate::append::payload_places;
 use crate::catalog::{Catalog, Change, Collections, actions_bytes};
 use crate::catalog_cost::{HeldConfig, collection_bytes, config_bytes, json_bytes};
 use crate::changes::PATCH_BYTES;
@@ -15,12 +16,12 @@ use crate::full::Full;
 use crate::growing::{CLEAN, Growing};
 use crate::growing_fields::BatchFields;
 use crate::health::{FaultKind, Health};
+use crate::manifest;
 use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
 use crate::remembered::Remembered;
 use crate::rest::{self, Rest};
 use crate::store::StoreOptions;
-use crate::writer::payload_places;
 use parking_lot::{Mutex, RwLock};
 use ramekin_ann::Scratch;
 use ramekin_base::lock::Ranked;
@@ -124,6 +125,7 @@ pub(crate) struct Shared {
     /// Held while aliases change, and while all of them are written; before `catalog`.
     pub(crate) aliasing: Mutex<()>,
     pub(crate) manifest_dirty: AtomicBool,
+    pub(crate) noted: manifest::Noted,
     /// The store is not open yet: what was booked once is there again.
     pub(crate) opening: AtomicBool,
     /// Where builds keep what is too big for memory; emptied at start.

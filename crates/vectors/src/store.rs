@@ -175,6 +175,7 @@ impl Store {
             trim_to: AtomicU64::new(log_from),
             manifest: Ranked::mutex(&lock::MANIFEST, ()),
             aliasing: Mutex::new(()),
+            noted: manifest::Noted::default(),
             manifest_dirty: AtomicBool::new(false),
             opening: AtomicBool::new(true),
             temp,
@@ -302,6 +303,10 @@ impl Store {
         }
         for thread in std::mem::take(&mut *self.threads.lock()) {
             _ = thread.join();
+        }
+        // Without it the next start takes the log's own word for where it ends.
+        if let Err(error) = manifest::note(&self.shared, 0) {
+            tracing::warn!("could not note where the log ends: {error}");
         }
         self.shared.pages.remove_dropped();
     }

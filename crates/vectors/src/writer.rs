@@ -11,11 +11,12 @@
 //! The writer serves all collections, so it waits for none of them: a write that finds no memory, or whose collection
 //! is to write slower for a while, stays in the queue, and those of others go by.
 
-use crate::api::{Batch, Selection, Wait, Write, Written};
+use crate::api::{Selection, Wait, Write, Written};
+use crate::append::{Logged, Pending, parts_of};
 use crate::catalog_cost::json_bytes;
 use crate::change::{Change, Changer, Piece, What};
-use crate::collection::{Collection, Located};
-use crate::growing::{CLEAN, Growing, PayloadAt};
+use crate::collection::Collection;
+use crate::growing::Growing;
 use crate::health::FaultKind;
 use crate::op::{self, CollectionNumber, MetaOp};
 use crate::rest;
@@ -24,17 +25,12 @@ use crate::store::Done;
 use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
 use ramekin_log::{Log, Position};
 use ramekin_memory::Reservation;
-use ramekin_storage::Claim;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
-/// Bytes of one upsert record: a payload that is read back from the log costs a read of its record.
-pub(crate) const RECORD_BYTES: usize = 32 << 10;
-/// Ids of one delete record.
-const DELETE_IDS: usize = RECORD_BYTES / 17;
 /// Bytes of the log that wait for one fsync at most.
 const GROUP_BYTES: u64 = 2 << 20;
 /// A write that fills a growing part makes those after it wait so long for each segment that merges are behind, ...
@@ -108,23 +104,8 @@ pub(crate) enum Reply {
     Later(Piece),
 }
 
-/// A logged operation that waits for the fsync.
-pub(crate) struct Pending {
-    collection: Arc<Collection>,
-    what: Logged,
-    /// Where its points stood in segments before it was logged.
-    located: Located,
-    answer: Option<Tell>,
-}
-
-enum Logged {
-    Upsert { batch: Batch, parts: Vec<Part>, sequence: u64 },
-    Delete { ids: Vec<PointId>, position: Position },
-    Payloads { ids: Vec<PointId>, payloads: Vec<PayloadAt>, memory: Reservation },
-}
-
 /// Who is told what became of it.
-enum Tell {
+pub(crate) enum Tell {
     Client { answer: Answer, sequence: u64 },
     Changer(SyncSender<Reply>),
 }
@@ -147,13 +128,6 @@ enum Hold {
     Until(Duration),
 }
 
-/// A record of an upsert: its points and where their payloads stand in it.
-struct Part {
-    position: Position,
-    points: std::ops::Range<usize>,
-    payloads_at: Vec<u32>,
-}
-
 pub(crate) struct Answer {
     done: Done,
     wait: Wait,
@@ -164,8 +138,10 @@ pub(crate) struct Answer {
 pub(crate) struct Writer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) log: Log,
-    pending: Vec<Pending>,
-    record: Vec<u8>,
+    /// What is logged and waits for the fsync.
+    pub(crate) pending: Vec<Pending>,
+    /// A record while it is made.
+    pub(crate) record: Vec<u8>,
     holds: HashMap<CollectionNumber, Hold>,
     /// All that was logged before is applied, or waits in `pending`.
     covered: (Position, u64),
@@ -329,42 +305,6 @@ impl Writer {
         }
     }
 
-    /// Whether deletes are logged as one. On a full disk those of many ids are a change, which is logged piece by piece: the
-    /// room that is kept for deletes is not for one of them.
-    fn is_at_once(&mut self, ids: &[PointId]) -> bool {
-        let (records, bytes) = delete_bytes(ids.len());
-        match records {
-            0 | 1 => true,
-            _ => match self.log.make_room(records, bytes) {
-                Err(error) if error.kind() == Kind::NoSpace => {
-                    self.shared.set_full(&error);
-                    false
-                }
-                _ => true,
-            },
-        }
-    }
-
-    /// Room in the log for what frees space: where the disk is full, the least, and of what is kept for it.
-    fn room_to_free(&mut self, records: usize, bytes: usize) -> Result<()> {
-        let (shared, log) = (&self.shared, &mut self.log);
-        shared.frees(Claim::Delete, || match shared.full.is_on() {
-            true => log.make_room_in(shared.full_log_bytes(), records, bytes),
-            false => log.make_room(records, bytes),
-        })
-    }
-
-    /// Room in the log for what needs more: of a disk that is not full.
-    fn room_to_add(&mut self, records: usize, bytes: usize) -> Result<()> {
-        let made = self.log.make_room(records, bytes);
-        if let Err(error) = &made
-            && error.kind() == Kind::NoSpace
-        {
-            self.shared.set_full(error);
-        }
-        made
-    }
-
     /// Whether a write that finds no memory, and nothing that could be written out for it, waits: others may let go of
     /// some, and its client still waits for it.
     fn may_wait(&self, answer: &Answer, error: &Error) -> bool {
@@ -410,7 +350,7 @@ impl Writer {
     }
 
     /// The number of an operation that begins.
-    fn number(&self) -> u64 {
+    pub(crate) fn number(&self) -> u64 {
         self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1
     }
 
@@ -471,131 +411,6 @@ impl Writer {
         let pinned = self.log.end().saturating_sub(self.shared.log_from());
         let is_long = pinned > self.shared.limits().log_bytes * 3 / 2 && self.shared.has_waiting();
         !self.shared.inline.load(Ordering::SeqCst) && !self.shared.is_closing() && (is_behind || is_long)
-    }
-
-    /// Logs batches for all of which memory was promised.
-    fn log_upserts(
-        &mut self,
-        collection: &Arc<Collection>,
-        batches: Vec<Batch>,
-        mut located: impl Iterator<Item = Located>,
-    ) -> Result<()> {
-        let mut failed = Ok(());
-        for batch in batches {
-            match failed {
-                Ok(()) => failed = self.log_upsert(collection, batch, located.next()).map(|_| ()),
-                Err(_) => collection.view.load().active.forget(Growing::bytes_for(&batch)),
-            }
-        }
-        failed
-    }
-
-    /// Logs an upsert, for which memory was promised, in records of a bounded size. All that can fail comes before the log.
-    fn log_upsert(&mut self, collection: &Arc<Collection>, batch: Batch, located: Option<Located>) -> Result<u64> {
-        let sequence = self.number();
-        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &batch.ids), Ok);
-        let logged = located.and_then(|located| Ok((located, self.append_upsert(collection, &batch, sequence)?)));
-        match logged {
-            Ok((located, parts)) => {
-                let (collection, what) = (collection.clone(), Logged::Upsert { batch, parts, sequence });
-                self.pending.push(Pending { collection, what, located, answer: None });
-                Ok(sequence)
-            }
-            Err(error) => {
-                collection.view.load().active.forget(Growing::bytes_for(&batch));
-                Err(error)
-            }
-        }
-    }
-
-    /// Appends the records of an upsert: a start finds all of them or none.
-    fn append_upsert(&mut self, collection: &Arc<Collection>, batch: &Batch, sequence: u64) -> Result<Vec<Part>> {
-        let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
-        let point_bytes =
-            |point: usize| 17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4);
-        let (mut ranges, mut bytes, mut first) = (Vec::new(), 0, 0);
-        while first < batch.ids.len() {
-            let (mut last, mut sum) = (first, 0);
-            while last < batch.ids.len() && (last == first || sum + point_bytes(last) <= RECORD_BYTES) {
-                sum += point_bytes(last);
-                last += 1;
-            }
-            bytes += sum;
-            ranges.push(first..last);
-            first = last;
-        }
-        let heads = op::UPSERT_HEAD_BYTES + batch.columns.iter().map(|column| column.name.len() + 12).sum::<usize>();
-        self.room_to_add(ranges.len(), bytes + ranges.len() * heads)?;
-        let count = ranges.len();
-        let mut parts = Vec::with_capacity(count);
-        for (at, points) in ranges.into_iter().enumerate() {
-            self.record.clear();
-            let payloads_at = op::encode_upsert(&mut self.record, sequence, collection.number, batch, points.clone());
-            let position = self.log.append_part(sequence, &self.record, at + 1 == count)?;
-            parts.push(Part { position, points, payloads_at });
-        }
-        Ok(parts)
-    }
-
-    /// Logs deletes; those of many ids in several records, each well below the log's limit.
-    fn log_deletes(
-        &mut self,
-        collection: &Arc<Collection>,
-        ids: Vec<PointId>,
-        located: Option<Located>,
-    ) -> Result<u64> {
-        let sequence = self.number();
-        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &ids), Ok)?;
-        let mut position = CLEAN;
-        let (count, bytes) = delete_bytes(ids.len());
-        self.room_to_free(count, bytes)?;
-        for (at, ids) in ids.chunks(DELETE_IDS).enumerate() {
-            self.record.clear();
-            op::encode_delete(&mut self.record, sequence, collection.number, ids);
-            position = position.min(self.log.append_part(sequence, &self.record, at + 1 == count)?);
-        }
-        let (collection, what) = (collection.clone(), Logged::Delete { ids, position });
-        self.pending.push(Pending { collection, what, located, answer: None });
-        Ok(sequence)
-    }
-
-    /// Logs new payloads in records of a bounded size: a start finds all of them or none. `memory` was promised for them, so
-    /// that nothing that was made durable can fail to fit.
-    fn log_payloads(
-        &mut self,
-        collection: &Arc<Collection>,
-        points: &[(PointId, Box<str>)],
-        located: Located,
-        memory: Reservation,
-    ) -> Result<()> {
-        let sequence = self.number();
-        let bytes = |(_, text): &(PointId, Box<str>)| 17 + 4 + text.len();
-        let (mut ranges, mut from) = (Vec::new(), 0);
-        while from < points.len() {
-            let (mut to, mut sum) = (from + 1, bytes(&points[from]));
-            while to < points.len() && sum + bytes(&points[to]) <= RECORD_BYTES {
-                sum += bytes(&points[to]);
-                to += 1;
-            }
-            ranges.push(from..to);
-            from = to;
-        }
-        let count = ranges.len();
-        self.room_to_add(count, points.iter().map(bytes).sum::<usize>() + count * op::HEAD_BYTES)?;
-        let mut payloads = Vec::with_capacity(points.len());
-        for (at, range) in ranges.into_iter().enumerate() {
-            let now = &points[range];
-            self.record.clear();
-            let texts = op::encode_payloads(&mut self.record, sequence, collection.number, now);
-            let record = self.log.append_part(sequence, &self.record, at + 1 == count)?;
-            let place =
-                |(at, (_, text)): (&u32, &(PointId, Box<str>))| PayloadAt { record, at: *at, len: text.len() as u32 };
-            payloads.extend(texts.iter().zip(now).map(place));
-        }
-        let ids = points.iter().map(|(id, _)| *id).collect();
-        let (collection, what) = (collection.clone(), Logged::Payloads { ids, payloads, memory });
-        self.pending.push(Pending { collection, what, located, answer: None });
-        Ok(())
     }
 
     fn meta(&mut self, op: MakeMeta) -> Result<bool> {
@@ -816,16 +631,6 @@ impl Writer {
     }
 }
 
-fn parts_of(parts: &[Part]) -> Vec<(Position, std::ops::Range<usize>, &[u32])> {
-    parts.iter().map(|part| (part.position, part.points.clone(), &part.payloads_at[..])).collect()
-}
-
-/// The records of deletes of so many points, and bytes of all.
-fn delete_bytes(ids: usize) -> (usize, usize) {
-    let records = ids.div_ceil(DELETE_IDS);
-    (records, ids * 17 + records * op::HEAD_BYTES)
-}
-
 fn no_patches() -> Error {
     Error::bug("payloads without memory for them")
 }
@@ -848,18 +653,5 @@ impl Answer {
         // Whoever hears the answer may count on the memory of his request.
         drop(memory);
         done(applied.map(|()| Written { operation, visible }));
-    }
-}
-
-/// Where the payload of each point of a batch stands, given the records the batch was logged in.
-pub(crate) fn payload_places<'a>(
-    batch: &'a Batch,
-    first: usize,
-    position: Position,
-    payloads_at: &'a [u32],
-) -> impl Fn(usize) -> PayloadAt + 'a {
-    move |point| match (payloads_at.get(point), batch.payloads.get(first + point)) {
-        (Some(at), Some(text)) if !text.is_empty() => PayloadAt { record: position, at: *at, len: text.len() as u32 },
-        _ => PayloadAt::default(),
     }
 }

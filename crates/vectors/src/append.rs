@@ -1,0 +1,223 @@
+//! The records of a request: what it needs of the log, and what stands in which of them.
+//!
+//! ```text
+//!   points of a request ─► ranges of at most 32 KiB ─► room for all of them ─► a record each, the last one marks the commit
+//!                                                      └ all that can fail ┘
+//! ```
+
+use crate::api::Batch;
+use crate::collection::{Collection, Located};
+use crate::growing::{CLEAN, Growing, PayloadAt};
+use crate::op;
+use crate::writer::{Tell, Writer};
+use ramekin_base::{Kind, PointId, Result};
+use ramekin_log::Position;
+use ramekin_memory::Reservation;
+use ramekin_storage::Claim;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of one upsert record: a payload that is read back from the log costs a read of its record.
+pub(crate) const RECORD_BYTES: usize = 32 << 10;
+/// Ids of one delete record.
+const DELETE_IDS: usize = RECORD_BYTES / 17;
+
+/// A logged operation that waits for the fsync.
+pub(crate) struct Pending {
+    pub(crate) collection: Arc<Collection>,
+    pub(crate) what: Logged,
+    /// Where its points stood in segments before it was logged.
+    pub(crate) located: Located,
+    pub(crate) answer: Option<Tell>,
+}
+
+pub(crate) enum Logged {
+    Upsert { batch: Batch, parts: Vec<Part>, sequence: u64 },
+    Delete { ids: Vec<PointId>, position: Position },
+    Payloads { ids: Vec<PointId>, payloads: Vec<PayloadAt>, memory: Reservation },
+}
+
+/// A record of an upsert: its points and where their payloads stand in it.
+pub(crate) struct Part {
+    position: Position,
+    points: Range<usize>,
+    payloads_at: Vec<u32>,
+}
+
+impl Writer {
+    /// Whether deletes are logged as one. On a full disk those of many ids are a change, which is logged piece by piece: the
+    /// room that is kept for deletes is not for one of them.
+    pub(crate) fn is_at_once(&mut self, ids: &[PointId]) -> bool {
+        let (records, bytes) = delete_bytes(ids.len());
+        records <= 1 || !self.room_to_add(records, bytes).is_err_and(|error| error.kind() == Kind::NoSpace)
+    }
+
+    /// Room in the log for what frees space: where the disk is full, the least, and of what is kept for it.
+    pub(crate) fn room_to_free(&mut self, records: usize, bytes: usize) -> Result<()> {
+        let (shared, log) = (&self.shared, &mut self.log);
+        shared.frees(Claim::Delete, || match shared.full.is_on() {
+            true => log.make_room_in(shared.full_log_bytes(), records, bytes),
+            false => log.make_room(records, bytes),
+        })
+    }
+
+    /// Room in the log for what needs more: of a disk that is not full.
+    pub(crate) fn room_to_add(&mut self, records: usize, bytes: usize) -> Result<()> {
+        let made = self.log.make_room(records, bytes);
+        if let Err(error) = &made
+            && error.kind() == Kind::NoSpace
+        {
+            self.shared.set_full(error);
+        }
+        made
+    }
+
+    /// Logs batches for all of which memory was promised.
+    pub(crate) fn log_upserts(
+        &mut self,
+        collection: &Arc<Collection>,
+        batches: Vec<Batch>,
+        mut located: impl Iterator<Item = Located>,
+    ) -> Result<()> {
+        let mut failed = Ok(());
+        for batch in batches {
+            match failed {
+                Ok(()) => failed = self.log_upsert(collection, batch, located.next()).map(|_| ()),
+                Err(_) => collection.view.load().active.forget(Growing::bytes_for(&batch)),
+            }
+        }
+        failed
+    }
+
+    /// Logs an upsert, for which memory was promised, in records of a bounded size. All that can fail comes before the log.
+    pub(crate) fn log_upsert(
+        &mut self,
+        collection: &Arc<Collection>,
+        batch: Batch,
+        located: Option<Located>,
+    ) -> Result<u64> {
+        let sequence = self.number();
+        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &batch.ids), Ok);
+        let logged = located.and_then(|located| Ok((located, self.append_upsert(collection, &batch, sequence)?)));
+        match logged {
+            Ok((located, parts)) => {
+                let (collection, what) = (collection.clone(), Logged::Upsert { batch, parts, sequence });
+                self.pending.push(Pending { collection, what, located, answer: None });
+                Ok(sequence)
+            }
+            Err(error) => {
+                collection.view.load().active.forget(Growing::bytes_for(&batch));
+                Err(error)
+            }
+        }
+    }
+
+    /// Appends the records of an upsert: a start finds all of them or none.
+    fn append_upsert(&mut self, collection: &Arc<Collection>, batch: &Batch, sequence: u64) -> Result<Vec<Part>> {
+        let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
+        let point_bytes =
+            |point: usize| 17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4);
+        let (ranges, bytes) = ranges(batch.ids.len(), point_bytes);
+        let heads = op::UPSERT_HEAD_BYTES + batch.columns.iter().map(|column| column.name.len() + 12).sum::<usize>();
+        self.room_to_add(ranges.len(), bytes + ranges.len() * heads)?;
+        let count = ranges.len();
+        let mut parts = Vec::with_capacity(count);
+        for (at, points) in ranges.into_iter().enumerate() {
+            self.record.clear();
+            let payloads_at = op::encode_upsert(&mut self.record, sequence, collection.number, batch, points.clone());
+            let position = self.log.append_part(sequence, &self.record, at + 1 == count)?;
+            parts.push(Part { position, points, payloads_at });
+        }
+        Ok(parts)
+    }
+
+    /// Logs deletes; those of many ids in several records, each well below the log's limit.
+    pub(crate) fn log_deletes(
+        &mut self,
+        collection: &Arc<Collection>,
+        ids: Vec<PointId>,
+        located: Option<Located>,
+    ) -> Result<u64> {
+        let sequence = self.number();
+        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &ids), Ok)?;
+        let mut position = CLEAN;
+        let (count, bytes) = delete_bytes(ids.len());
+        self.room_to_free(count, bytes)?;
+        for (at, ids) in ids.chunks(DELETE_IDS).enumerate() {
+            self.record.clear();
+            op::encode_delete(&mut self.record, sequence, collection.number, ids);
+            position = position.min(self.log.append_part(sequence, &self.record, at + 1 == count)?);
+        }
+        let (collection, what) = (collection.clone(), Logged::Delete { ids, position });
+        self.pending.push(Pending { collection, what, located, answer: None });
+        Ok(sequence)
+    }
+
+    /// Logs new payloads in records of a bounded size: a start finds all of them or none. `memory` was promised for them, so
+    /// that nothing that was made durable can fail to fit.
+    pub(crate) fn log_payloads(
+        &mut self,
+        collection: &Arc<Collection>,
+        points: &[(PointId, Box<str>)],
+        located: Located,
+        memory: Reservation,
+    ) -> Result<()> {
+        let sequence = self.number();
+        let (ranges, bytes) = ranges(points.len(), |point| 17 + 4 + points[point].1.len());
+        let count = ranges.len();
+        self.room_to_add(count, bytes + count * op::HEAD_BYTES)?;
+        let mut payloads = Vec::with_capacity(points.len());
+        for (at, range) in ranges.into_iter().enumerate() {
+            let now = &points[range];
+            self.record.clear();
+            let texts = op::encode_payloads(&mut self.record, sequence, collection.number, now);
+            let record = self.log.append_part(sequence, &self.record, at + 1 == count)?;
+            let place =
+                |(at, (_, text)): (&u32, &(PointId, Box<str>))| PayloadAt { record, at: *at, len: text.len() as u32 };
+            payloads.extend(texts.iter().zip(now).map(place));
+        }
+        let ids = points.iter().map(|(id, _)| *id).collect();
+        let (collection, what) = (collection.clone(), Logged::Payloads { ids, payloads, memory });
+        self.pending.push(Pending { collection, what, located, answer: None });
+        Ok(())
+    }
+}
+
+/// Points that share a record, and the bytes of all: as many as it has bytes for, and at least one.
+fn ranges(points: usize, bytes_of: impl Fn(usize) -> usize) -> (Vec<Range<usize>>, usize) {
+    let (mut ranges, mut bytes, mut from) = (Vec::new(), 0, 0);
+    while from < points {
+        let (mut to, mut sum) = (from + 1, bytes_of(from));
+        while to < points && sum + bytes_of(to) <= RECORD_BYTES {
+            sum += bytes_of(to);
+            to += 1;
+        }
+        bytes += sum;
+        ranges.push(from..to);
+        from = to;
+    }
+    (ranges, bytes)
+}
+
+pub(crate) fn parts_of(parts: &[Part]) -> Vec<(Position, Range<usize>, &[u32])> {
+    parts.iter().map(|part| (part.position, part.points.clone(), &part.payloads_at[..])).collect()
+}
+
+/// The records of deletes of so many points, and bytes of all.
+fn delete_bytes(ids: usize) -> (usize, usize) {
+    let records = ids.div_ceil(DELETE_IDS);
+    (records, ids * 17 + records * op::HEAD_BYTES)
+}
+
+/// Where the payload of each point of a batch stands, given the records the batch was logged in.
+pub(crate) fn payload_places<'a>(
+    batch: &'a Batch,
+    first: usize,
+    position: Position,
+    payloads_at: &'a [u32],
+) -> impl Fn(usize) -> PayloadAt + 'a {
+    move |point| match (payloads_at.get(point), batch.payloads.get(first + point)) {
+        (Some(at), Some(text)) if !text.is_empty() => PayloadAt { record: position, at: *at, len: text.len() as u32 },
+        _ => PayloadAt::default(),
+    }
+}
