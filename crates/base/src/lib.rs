@@ -6,6 +6,7 @@
 //!   limits  every limit, in one table     rng     chance, from a seed
 //!   lane    where a request waits for a thread          packed  numbers of few bits
 //!   cancel  whether a piece of work is still wanted      lock    locks in one order, and the disk
+//!   few     a list of a few, in place
 //! ```
 //!
 //! Nothing here opens a file, starts a thread or reads a clock by itself, but for [`supervise::Threads`], under which all
@@ -16,6 +17,7 @@
 pub mod cancel;
 pub mod clock;
 pub mod error;
+pub mod few;
 pub mod id;
 pub mod lane;
 pub mod limits;
@@ -28,6 +30,7 @@ pub mod supervise;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Kind, Result, cut, excerpt, message};
+pub use few::Few;
 pub use id::PointId;
 pub use lane::Lane;
 pub use packed::{Packed, Packer};

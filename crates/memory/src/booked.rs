@@ -169,12 +169,96 @@ impl<T> BookedVec<T> {
 
     /// Makes room for `more` elements, no more than that: for lists that were counted first.
     pub fn reserve(&mut self, more: usize) -> Result<()> {
-        self.room.extend(&mut self.list, more)
+        if self.list.capacity() > 0 {
+            return self.room.extend(&mut self.list, more);
+        }
+        self.room.take((more * size_of::<T>()) as u64)?;
+        self.list.reserve_exact(more);
+        Ok(())
+    }
+
+    /// Leaves out everything; the room for it stays.
+    pub fn clear(&mut self) {
+        self.list.clear();
+    }
+
+    /// Leaves out what is the same as what stands before it.
+    pub fn dedup_by(&mut self, same: impl FnMut(&mut T, &mut T) -> bool) {
+        self.list.dedup_by(same);
     }
 
     /// The list as it is. Its bytes stay booked in the room, and with what the room becomes.
     pub fn finish(mut self) -> Vec<T> {
         std::mem::take(&mut self.list)
+    }
+
+    /// The same, and it never grows again: no more is booked than it holds.
+    pub fn boxed(mut self) -> Result<Box<[T]>> {
+        let bytes = |count: usize| (count * size_of::<T>()) as u64;
+        let (held, capacity) = (bytes(self.list.len()), bytes(self.list.capacity()));
+        if held < capacity {
+            // While it moves, its old and its new place are both in use.
+            self.room.take(held)?;
+            self.room.give(capacity);
+        }
+        Ok(std::mem::take(&mut self.list).into_boxed_slice())
+    }
+}
+
+impl<T: Clone> BookedVec<T> {
+    /// A list of as many as `from`, and like it.
+    pub fn copied(from: &[T], room: &Room) -> Result<Self> {
+        let mut copy = Self::new(room);
+        copy.reserve(from.len())?;
+        copy.extend(from)?;
+        Ok(copy)
+    }
+
+    pub fn extend(&mut self, more: &[T]) -> Result<()> {
+        self.room.extend(&mut self.list, more.len())?;
+        self.list.extend_from_slice(more);
+        Ok(())
+    }
+}
+
+/// A list of a fixed length, with what it is booked with; the default one is empty.
+pub struct BookedSlice<T> {
+    items: Box<[T]>,
+    memory: Option<Reservation>,
+}
+
+impl<T> Default for BookedSlice<T> {
+    fn default() -> Self {
+        Self { items: Box::default(), memory: None }
+    }
+}
+
+impl<T: Clone> BookedSlice<T> {
+    /// So many times the same value.
+    pub fn filled(value: T, count: usize, account: &Account) -> Result<Self> {
+        let memory = account.try_reserve((count * size_of::<T>()) as u64)?;
+        Ok(Self { items: vec![value; count].into(), memory: Some(memory) })
+    }
+}
+
+impl<T> BookedSlice<T> {
+    /// Bytes that it is booked with.
+    pub fn bytes(&self) -> u64 {
+        self.memory.as_ref().map_or(0, Reservation::bytes)
+    }
+}
+
+impl<T> Deref for BookedSlice<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        &self.items
+    }
+}
+
+impl<T> DerefMut for BookedSlice<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.items
     }
 }
 
@@ -241,6 +325,23 @@ mod tests {
         assert_eq!((room.used(), budget.reserved()), (4_000, STEP));
         drop(lists);
         assert_eq!(room.used(), 0);
+    }
+
+    #[test]
+    fn a_boxed_list_is_booked_as_long_as_it_is() {
+        let budget = Budget::new(1 << 20);
+        let room = Room::new(0, budget.root().child("bodies", ""), None);
+        let mut list = BookedVec::new(&room);
+        list.extend(&[1u32, 1, 2, 3, 3]).unwrap();
+        list.push(4).unwrap();
+        list.dedup_by(|one, other| one == other);
+        let (boxed, copy) = (list.boxed().unwrap(), BookedVec::copied(&[1u8, 2], &room).unwrap());
+        assert_eq!((&*boxed, &*copy, room.used()), (&[1, 2, 3, 4][..], &[1, 2][..], 4 * 4 + 2));
+        drop(copy);
+        assert_eq!(room.used(), 16);
+        let slice = BookedSlice::filled(7u64, 1000, &budget.root()).unwrap();
+        assert_eq!((slice.len(), slice[999], slice.bytes()), (1000, 7, 8000));
+        assert!(BookedSlice::filled(0u8, 1 << 20, &budget.root()).is_err());
     }
 
     #[test]

@@ -25,7 +25,7 @@ mod reservation;
 mod tree;
 
 pub use account::{Account, Budget};
-pub use booked::{BookedVec, Room};
+pub use booked::{BookedSlice, BookedVec, Room};
 pub use held::holding;
 pub use kernel::{
     Allocator, Charge, allocator_at_once, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge,
