@@ -45,10 +45,10 @@ pub fn tokenizer(section: &Section) -> Decoded<Tokenizer> {
         ..default
     };
     let stop_words = section.get("stopwords").unwrap_or(&Value::Null);
-    let texts = |list: &Value| -> Vec<String> {
-        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    let texts = |list: &Value| -> Box<[Box<str>]> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str).map(Into::into).collect()
     };
-    let names = stop_words.as_str().map_or_else(|| texts(&stop_words["languages"]), |name| vec![name.to_owned()]);
+    let names = stop_words.as_str().map_or_else(|| texts(&stop_words["languages"]), |name| [name.into()].into());
     let languages = names.iter().filter_map(|name| Language::named(name)).collect();
     Ok(tokenizer.without(languages, texts(&stop_words["custom"])))
 }
@@ -143,9 +143,9 @@ mod tests {
             let stem = decoded(&format!(r#""stemmer":{{"type":"snowball","language":"{language}"}}"#)).unwrap().stem;
             assert_eq!(stem, Stem::named(language));
         }
-        let english = default.clone().without(vec![Language::English], Vec::new());
+        let english = default.clone().without([Language::English].into(), Box::default());
         assert_eq!(decoded(r#""stopwords":"english""#).unwrap(), english);
-        let both = default.without(vec![Language::English, Language::Hinglish], vec!["ok".into()]);
+        let both = default.without([Language::English, Language::Hinglish].into(), ["ok".into()].into());
         let said = r#""stopwords":{"languages":["hinglish","english"],"custom":["OK"]}"#;
         assert_eq!(decoded(said).unwrap(), both);
     }

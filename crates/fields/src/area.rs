@@ -9,6 +9,7 @@
 //! A stretch holds all places of its squares; the area itself decides about each.
 
 use crate::geo::{GeoBox, GeoPoint, GeoPolygon, GeoRadius};
+use ramekin_base::Few;
 use std::ops::Range;
 
 /// An area that places may lie in.
@@ -49,14 +50,14 @@ fn spread(number: u32) -> u64 {
 }
 
 /// Scaled longitudes and latitudes, both ends included.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Rectangle {
     lon: (u32, u32),
     lat: (u32, u32),
 }
 
 /// A square of the curve: its first place, and its side as a power of two.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Square {
     lon: u32,
     lat: u32,
@@ -110,68 +111,88 @@ impl Area {
     }
 
     /// Stretches of the curve that hold all places of the area, ascending and apart, both ends included.
-    pub(crate) fn stretches(&self) -> Vec<(u64, u64)> {
-        let rectangles: Vec<Rectangle> = self
-            .around()
-            .into_iter()
-            .map(|(lon, lat)| Rectangle {
-                lon: (scaled(lon.start, 180.0), scaled(lon.end, 180.0)),
-                lat: (scaled(lat.start, 90.0), scaled(lat.end, 90.0)),
-            })
-            .collect();
-        let mut squares = vec![Square { lon: 0, lat: 0, log_side: 32 }];
+    pub(crate) fn stretches(&self) -> Few<(u64, u64), STRETCHES_MAX> {
+        let around = self.around();
+        let is_partly =
+            |square: &Square| square.log_side > 0 && !around.iter().any(|rectangle| square.is_in(rectangle));
+        let mut squares = Few::new();
+        _ = squares.push(Square { lon: 0, lat: 0, log_side: 32 });
         // Each round the squares that are partly outside are quartered, as long as there are few.
-        loop {
-            let is_partly =
-                |square: &Square| square.log_side > 0 && !rectangles.iter().any(|rectangle| square.is_in(rectangle));
-            let touches = |square: &Square| rectangles.iter().any(|rectangle| square.touches(rectangle));
-            let finer: Vec<Square> = squares
-                .iter()
-                .flat_map(|square| match is_partly(square) {
-                    true => square.quarters().filter(|quarter| touches(quarter)).collect(),
-                    false => vec![*square],
-                })
-                .collect();
-            let is_finest = !squares.iter().any(is_partly);
-            if is_finest || finer.len() > STRETCHES_MAX {
-                break;
-            }
+        while squares.iter().any(is_partly)
+            && let Some(finer) = quartered(&squares, is_partly, &around)
+        {
             squares = finer;
         }
-        let mut stretches: Vec<(u64, u64)> = squares.iter().map(Square::stretch).collect();
-        stretches.sort_unstable();
-        stretches.dedup_by(|next, held| {
-            let joins = held.1 != u64::MAX && next.0 == held.1 + 1;
-            if joins {
-                held.1 = next.1;
+        squares.sort_unstable_by_key(Square::stretch);
+        let mut stretches = Few::<(u64, u64), STRETCHES_MAX>::new();
+        for (from, to) in squares.iter().map(Square::stretch) {
+            match stretches.last_mut() {
+                Some(last) if last.1 != u64::MAX && from == last.1 + 1 => last.1 = to,
+                // As many at most as there are squares.
+                _ => _ = stretches.push((from, to)),
             }
-            joins
-        });
+        }
         stretches
     }
 
-    /// Longitudes and latitudes of rectangles that the area lies in.
-    fn around(&self) -> Vec<(Range<f64>, Range<f64>)> {
+    /// Rectangles that the area lies in: two where it lies over the date line.
+    fn around(&self) -> Few<Rectangle, 2> {
         match self {
             Self::Box(area) => {
                 let (west, east) = (area.top_left.lon, area.bottom_right.lon);
                 let lat = area.bottom_right.lat..area.top_left.lat;
-                match west > east {
-                    true => vec![(west..180.0, lat.clone()), (-180.0..east, lat)],
-                    false => vec![(west..east, lat)],
+                if west > east { rectangles([west..180.0, -180.0..east], lat) } else { rectangles([west..east], lat) }
+            }
+            Self::Radius(area) => {
+                let (lon, lat) = area.around();
+                match (lon.start < -180.0, lon.end > 180.0) {
+                    (true, true) => rectangles([-180.0..180.0], lat),
+                    (true, false) => rectangles([-180.0..lon.end, lon.start + 360.0..180.0], lat),
+                    (false, true) => rectangles([lon.start..180.0, -180.0..lon.end - 360.0], lat),
+                    (false, false) if lon.start == -180.0 || lon.end == 180.0 => rectangles([-180.0..180.0], lat),
+                    (false, false) => rectangles([lon], lat),
                 }
             }
-            Self::Radius(area) => area.around(),
             Self::Polygon(area) => {
                 let (mut lon, mut lat) = (f64::INFINITY..f64::NEG_INFINITY, f64::INFINITY..f64::NEG_INFINITY);
                 for corner in area.corners() {
                     lon = lon.start.min(corner.lon)..lon.end.max(corner.lon);
                     lat = lat.start.min(corner.lat)..lat.end.max(corner.lat);
                 }
-                vec![(lon, lat)]
+                rectangles([lon], lat)
             }
         }
     }
+}
+
+/// Rectangles of some longitudes, all of the same latitudes.
+fn rectangles<const N: usize>(lons: [Range<f64>; N], lat: Range<f64>) -> Few<Rectangle, 2> {
+    let mut all = Few::new();
+    let lat = (scaled(lat.start, 90.0), scaled(lat.end, 90.0));
+    for lon in lons {
+        _ = all.push(Rectangle { lon: (scaled(lon.start, 180.0), scaled(lon.end, 180.0)), lat });
+    }
+    all
+}
+
+/// The same squares, those that are partly outside in quarters, of which those stay that lie around; `None`: they would be
+/// too many.
+fn quartered(
+    squares: &[Square],
+    is_partly: impl Fn(&Square) -> bool,
+    around: &[Rectangle],
+) -> Option<Few<Square, STRETCHES_MAX>> {
+    let mut finer = Few::new();
+    for square in squares {
+        if !is_partly(square) {
+            finer.push(*square).then_some(())?;
+            continue;
+        }
+        for quarter in square.quarters().filter(|quarter| around.iter().any(|rectangle| quarter.touches(rectangle))) {
+            finer.push(quarter).then_some(())?;
+        }
+    }
+    Some(finer)
 }
 
 #[cfg(test)]
@@ -193,7 +214,7 @@ mod tests {
                 .prop_map(|(center, radius)| Area::Radius(GeoRadius { center, radius })),
             prop::collection::vec(place(), 3..6).prop_map(|mut ring| {
                 ring.push(ring[0]);
-                Area::Polygon(GeoPolygon::new(ring, Vec::new()).unwrap())
+                Area::Polygon(GeoPolygon::new(ring.into(), Box::default()).unwrap())
             }),
         ]
     }

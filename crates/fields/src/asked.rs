@@ -18,14 +18,13 @@ use crate::schema::Schema;
 use crate::text::{Having, Words};
 use crate::tokens::Tokenizer;
 use ramekin_base::Result;
-use ramekin_memory::Reservation;
-use std::borrow::Cow;
+use ramekin_memory::{BookedVec, Room};
 
 /// Which keys pass.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Asked {
     /// Ascending and apart.
-    Keys(Vec<KeyRange>),
+    Keys(Box<[KeyRange]>),
     Area(Area),
     Words(Words),
     /// Whether the field is empty, or is null.
@@ -71,33 +70,39 @@ fn beginning(bytes: Box<[u8]>) -> KeyRange {
     KeyRange { from: bytes, to: if to.is_empty() { None } else { Some(to.into()) } }
 }
 
-/// A key as ranges of keys, beside its bytes, which it has twice.
-const KEY_BYTES: u64 = 2 * size_of::<KeyRange>() as u64 + 32;
+/// What the bytes of a range take beside themselves: two allocations, and the byte that ends one key.
+const RANGE_BYTES: u64 = 2 * 24;
 
 /// These keys, or all others.
-fn keys<'k>(
-    list: impl Iterator<Item = Cow<'k, [u8]>> + Clone,
-    others: bool,
-    memory: &mut Reservation,
-) -> Result<Asked> {
-    let bytes: u64 = list.clone().map(|key| KEY_BYTES + 2 * key.len() as u64).sum();
-    memory.grow(bytes + KEY_BYTES)?;
-    let mut ranges = Vec::with_capacity(list.clone().count() + 1);
-    ranges.extend(list.map(|key| KeyRange::one(&key)));
+fn keys<K: AsRef<[u8]>>(list: impl Iterator<Item = K> + Clone, others: bool, room: &Room) -> Result<Asked> {
+    let (mut count, mut bytes) = (1, 0);
+    list.clone().for_each(|key| (count, bytes) = (count + 1, bytes + RANGE_BYTES + 2 * key.as_ref().len() as u64));
+    room.take(bytes)?;
+    let mut ranges = BookedVec::new(room);
+    ranges.reserve(count)?;
+    list.map(|key| KeyRange::one(key.as_ref())).try_for_each(|range| ranges.push(range))?;
     // Words come in the order of their bytes, but their keys may not, and the same UUID has several forms.
     ranges.sort_unstable_by(|one, other| one.from.cmp(&other.from));
-    ranges.dedup();
+    ranges.dedup_by(|one, other| one == other);
     if others {
         // Between each and the next: what a range leaves is where the one behind it begins.
         let mut from = Box::default();
-        for range in &mut ranges {
+        for range in &mut *ranges {
             let next = range.to.replace(std::mem::replace(&mut range.from, from));
             from = next.unwrap_or_default();
         }
-        ranges.push(KeyRange { from, to: None });
+        ranges.push(KeyRange { from, to: None })?;
     }
-    Ok(Asked::Keys(ranges))
+    Ok(Asked::Keys(ranges.boxed()?))
 }
+
+/// The keys of one range, or none.
+fn within(range: Option<KeyRange>) -> Asked {
+    Asked::Keys(range.map_or_else(Box::default, |range| Box::new([range]) as Box<[_]>))
+}
+
+/// What one range of numbers takes.
+const NUMBERS_BYTES: u64 = size_of::<KeyRange>() as u64 + RANGE_BYTES;
 
 /// Integers within bounds that are numbers of any size: the least and the greatest, if there are any.
 fn integers(span: &Span<f64>) -> Option<(i64, i64)> {
@@ -121,7 +126,7 @@ fn whole(bounds: Option<(i64, i64)>) -> Asked {
         from: key::of_integer(least).into(),
         to: most.checked_add(1).map(|end| key::of_integer(end).into()),
     });
-    Asked::Keys(range.into_iter().collect())
+    within(range)
 }
 
 fn times(span: &Span<i64>) -> Asked {
@@ -139,7 +144,7 @@ fn floats(span: &Span<f64>) -> Asked {
     let below = span.lt.map(|bound| Box::from(key::of_float(bound)));
     let to = below.into_iter().chain(span.lte.map(|bound| after(&key::of_float(bound)))).min();
     let is_some = to.as_ref().is_none_or(|to| from < *to);
-    Asked::Keys(is_some.then_some(KeyRange { from, to }).into_iter().collect())
+    within(is_some.then_some(KeyRange { from, to }))
 }
 
 /// How rows pass of which an index knows that they hold something that their keys do not tell.
@@ -174,14 +179,17 @@ impl From<Asked> for Answerable {
 }
 
 impl Schema {
-    /// A test of what a path leads to as the index answers it; `None`: it does not. `memory` grows by what that takes.
-    pub(crate) fn ask(&self, path: &Path, test: &Test, memory: &mut Reservation) -> Result<Option<Answerable>> {
+    /// A test of what a path leads to as the index answers it; `None`: it does not. `room` holds what that takes.
+    pub(crate) fn ask(&self, path: &Path, test: &Test, room: &Room) -> Result<Option<Answerable>> {
+        if matches!(test, Test::Range(_) | Test::Times(_)) {
+            room.take(NUMBERS_BYTES)?;
+        }
         Ok(match (self, test) {
             // Of several values one is enough to be empty, or not to be null: the index says whether all are, or one.
             (_, Test::IsEmpty(true) | Test::IsNull(false)) if path.is_to_several() => None,
             (_, Test::IsEmpty(wanted)) => Some(Asked::Empty(*wanted).into()),
             (_, Test::IsNull(wanted)) => Some(Asked::Null(*wanted).into()),
-            (_, Test::Match(wanted)) => return self.ask_match(wanted, memory),
+            (_, Test::Match(wanted)) => return self.ask_match(wanted, room),
             (Self::Integer { range: true, .. }, Test::Range(span)) => {
                 Some(Answerable { partly: Flagged::MayPass, ..as_floats(span).into() })
             }
@@ -190,7 +198,7 @@ impl Schema {
             (Self::Geo, Test::Box(area)) => Some(in_area(Area::Box(*area))),
             (Self::Geo, Test::Radius(area)) => Some(in_area(Area::Radius(*area))),
             (Self::Geo, Test::Polygon(area)) => {
-                memory.grow(area.bytes())?;
+                room.take(area.bytes())?;
                 Some(in_area(Area::Polygon(area.clone())))
             }
             _ => None,
@@ -212,38 +220,38 @@ impl Schema {
         }
     }
 
-    fn ask_match(&self, wanted: &Match, memory: &mut Reservation) -> Result<Option<Answerable>> {
+    fn ask_match(&self, wanted: &Match, room: &Room) -> Result<Option<Answerable>> {
         match (self, wanted) {
             (Self::Keyword, Match::Prefix(prefix)) => {
-                memory.grow(KEY_BYTES + 2 * prefix.len() as u64)?;
-                Ok(key::of_beginning(prefix).map(|bytes| Asked::Keys(vec![beginning(bytes)]).into()))
+                room.take(NUMBERS_BYTES + 2 * prefix.len() as u64)?;
+                Ok(key::of_beginning(prefix).map(|bytes| within(Some(beginning(bytes))).into()))
             }
             (Self::Bool, Match::Value(Scalar::Bool(value))) => {
-                Ok(Some(keys(std::iter::once(key::of_bool(*value)[..].into()), false, memory)?.into()))
+                Ok(Some(keys(std::iter::once(key::of_bool(*value)), false, room)?.into()))
             }
-            (_, Match::Value(Scalar::Word(word))) => self.ask_words(std::slice::from_ref(word), false, memory),
+            (_, Match::Value(Scalar::Word(word))) => self.ask_words(std::slice::from_ref(word), false, room),
             (_, Match::Value(Scalar::Integer(integer))) => {
-                self.ask_integers(std::slice::from_ref(integer), false, memory)
+                self.ask_integers(std::slice::from_ref(integer), false, room)
             }
             (_, Match::Any(scalars) | Match::Except(scalars)) => {
                 let others = matches!(wanted, Match::Except(_));
                 match scalars {
-                    Scalars::Words(words) => self.ask_words(words, others, memory),
-                    Scalars::Integers(integers) => self.ask_integers(integers, others, memory),
+                    Scalars::Words(words) => self.ask_words(words, others, room),
+                    Scalars::Integers(integers) => self.ask_integers(integers, others, room),
                 }
             }
-            (Self::Text(tokenizer), Match::Text(text)) => ask_text(tokenizer, text, Having::All, memory),
-            (Self::Text(tokenizer), Match::TextAny(text)) => ask_text(tokenizer, text, Having::Any, memory),
-            (Self::Text(tokenizer), Match::Phrase(text)) => ask_text(tokenizer, text, Having::Phrase, memory),
+            (Self::Text(tokenizer), Match::Text(text)) => ask_text(tokenizer, text, Having::All, room),
+            (Self::Text(tokenizer), Match::TextAny(text)) => ask_text(tokenizer, text, Having::Any, room),
+            (Self::Text(tokenizer), Match::Phrase(text)) => ask_text(tokenizer, text, Having::Phrase, room),
             _ => Ok(None),
         }
     }
 
     /// Strings that are one of some words, or values that are none of them.
-    fn ask_words(&self, words: &[Box<str>], others: bool, memory: &mut Reservation) -> Result<Option<Answerable>> {
+    fn ask_words(&self, words: &[Box<str>], others: bool, room: &Room) -> Result<Option<Answerable>> {
         match self {
             Self::Keyword => {
-                let asked = keys(words.iter().map(|word| key::of_word(word)), others, memory)?;
+                let asked = keys(words.iter().map(|word| key::of_word(word)), others, room)?;
                 Ok(Some(of_scalars(asked, others)))
             }
             Self::Uuid => {
@@ -253,7 +261,7 @@ impl Schema {
                     return Ok(None);
                 }
                 let uuids = words.iter().filter_map(|word| key::of_uuid(word));
-                let asked = keys(uuids.map(|uuid| Cow::Owned(uuid.to_vec())), others, memory)?;
+                let asked = keys(uuids, others, room)?;
                 Ok(Some(Answerable { is_enough: is_plain, ..of_scalars(asked, others) }))
             }
             _ => Ok(None),
@@ -261,10 +269,9 @@ impl Schema {
     }
 
     /// Integers that are one of some, or values that are none of them.
-    fn ask_integers(&self, integers: &[i64], others: bool, memory: &mut Reservation) -> Result<Option<Answerable>> {
+    fn ask_integers(&self, integers: &[i64], others: bool, room: &Room) -> Result<Option<Answerable>> {
         let Self::Integer { lookup: true, .. } = self else { return Ok(None) };
-        let of = |integer: &i64| Cow::Owned(key::of_integer(*integer).to_vec());
-        let asked = keys(integers.iter().map(of), others, memory)?;
+        let asked = keys(integers.iter().map(|integer| key::of_integer(*integer)), others, room)?;
         Ok(Some(of_scalars(asked, others)))
     }
 }
@@ -282,8 +289,8 @@ fn in_area(area: Area) -> Answerable {
 }
 
 /// Words of a text: where a point has several texts, it is one of them that must have all.
-fn ask_text(tokenizer: &Tokenizer, text: &str, having: Having, memory: &mut Reservation) -> Result<Option<Answerable>> {
-    let words = Words::new(tokenizer, text, having, memory)?;
+fn ask_text(tokenizer: &Tokenizer, text: &str, having: Having, room: &Room) -> Result<Option<Answerable>> {
+    let words = Words::new(tokenizer, text, having, room)?;
     let partly = if having == Having::All && words.len() > 1 { Flagged::MayFail } else { Flagged::AsKeysSay };
     Ok(Some(Answerable { partly, ..Asked::Words(words).into() }))
 }
@@ -294,12 +301,12 @@ fn as_floats(span: &Span<f64>) -> Asked {
         |value: f64| span.gt.is_none_or(|bound| value > bound) && span.gte.is_none_or(|bound| value >= bound);
     let is_beyond =
         |value: f64| !(span.lt.is_none_or(|bound| value < bound) && span.lte.is_none_or(|bound| value <= bound));
-    let Some(from) = first(is_above) else { return Asked::Keys(Vec::new()) };
+    let Some(from) = first(is_above) else { return within(None) };
     let end = first(is_beyond);
     let range = end
         .is_none_or(|end| from < end)
         .then(|| KeyRange { from: key::of_integer(from).into(), to: end.map(|end| key::of_integer(end).into()) });
-    Asked::Keys(range.into_iter().collect())
+    within(range)
 }
 
 /// The least integer for which something holds that holds for all above it, too.
@@ -337,9 +344,9 @@ mod tests {
     fn passes(kind: &str, test: &Test, value: Value) -> Option<bool> {
         let schema = Schema::named(kind).unwrap();
         let budget = Budget::new(1 << 20);
-        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let room = Room::new(0, budget.root().child("queries", ""), None);
         let path = Path::parse("a").unwrap();
-        let Answerable { asked, .. } = schema.ask(&path, test, &mut memory).unwrap()?;
+        let Answerable { asked, .. } = schema.ask(&path, test, &room).unwrap()?;
         let (payload, mut any) = (json!({ "a": value }), false);
         schema.keys(&path, payload.as_object().unwrap(), &mut |key| any |= asked.holds(key));
         Some(any)
@@ -384,8 +391,8 @@ mod tests {
         );
         let (several, one) = (Path::parse("a[].b").unwrap(), Path::parse("a[0].b").unwrap());
         let budget = Budget::new(1 << 20);
-        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
-        let mut answers = |path, test| Schema::Float.ask(path, &test, &mut memory).unwrap().is_some();
+        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let answers = |path, test| Schema::Float.ask(path, &test, &room).unwrap().is_some();
         assert!(!answers(&several, Test::IsEmpty(true)) && !answers(&several, Test::IsNull(false)));
         assert!(answers(&several, Test::IsEmpty(false)) && answers(&several, Test::IsNull(true)));
         assert!(answers(&one, Test::IsEmpty(true)) && answers(&one, Test::IsNull(false)));

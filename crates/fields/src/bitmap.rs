@@ -9,8 +9,8 @@
 
 use crate::column::{BLOCK, bits, count_ones};
 use parking_lot::Mutex;
-use ramekin_base::Result;
-use ramekin_memory::{Account, Reservation};
+use ramekin_base::{Few, Result};
+use ramekin_memory::{Account, BookedSlice};
 use std::sync::Arc;
 
 /// Words that nobody uses, of all sizes together at most, and pieces of them.
@@ -18,9 +18,9 @@ const KEPT_BYTES: u64 = 512 << 10;
 const KEPT_MAX: usize = 64;
 
 /// Words of bitmaps, with what pays for them.
+#[derive(Default)]
 struct Words {
-    words: Vec<u64>,
-    memory: Reservation,
+    words: BookedSlice<u64>,
     /// By the reserve, which is for searches under way.
     is_lent: bool,
 }
@@ -30,78 +30,77 @@ pub struct Bitmaps {
     account: Account,
     /// Pays where the account cannot.
     reserve: Account,
-    kept: Mutex<Vec<Words>>,
+    /// The newest first.
+    kept: Mutex<[Option<Words>; KEPT_MAX]>,
 }
 
 impl Bitmaps {
     /// Paid for by `account`, those that are kept, too: half a MiB at most; where it has nothing left, by `reserve`.
     pub fn new(account: &Account, reserve: &Account) -> Arc<Self> {
-        Arc::new(Self { account: account.clone(), reserve: reserve.clone(), kept: Mutex::default() })
+        let kept = Mutex::new([const { None }; KEPT_MAX]);
+        Arc::new(Self { account: account.clone(), reserve: reserve.clone(), kept })
     }
 
-    /// So many words, all zero.
+    /// So many words, all zero, and perhaps more of them.
     fn take(&self, count: usize) -> Result<Words> {
-        let fits = |kept: &Words| (count..=count * 2).contains(&kept.words.capacity());
-        let kept = {
-            let mut all = self.kept.lock();
-            all.iter().position(fits).map(|at| all.swap_remove(at))
-        };
+        let fits = |kept: &Words| (count..=count * 2).contains(&kept.words.len());
+        let kept = self.kept.lock().iter_mut().find(|kept| kept.as_ref().is_some_and(fits)).and_then(Option::take);
         if let Some(mut kept) = kept {
-            kept.words.clear();
-            kept.words.resize(count, 0);
+            kept.words[..count].fill(0);
             return Ok(kept);
         }
-        let bytes = count as u64 * 8;
-        let own = self.account.try_reserve(bytes).or_else(|_| {
+        let own = BookedSlice::filled(0, count, &self.account).or_else(|_| {
             // What is kept may be what is missing.
-            self.kept.lock().clear();
-            self.account.try_reserve(bytes)
+            self.kept.lock().fill_with(|| None);
+            BookedSlice::filled(0, count, &self.account)
         });
         let is_lent = own.is_err();
-        let memory = own.or_else(|_| self.reserve.try_reserve(bytes))?;
-        Ok(Words { words: vec![0; count], memory, is_lent })
+        let words = own.or_else(|_| BookedSlice::filled(0, count, &self.reserve))?;
+        Ok(Words { words, is_lent })
     }
 
     fn keep(&self, words: Words) {
-        let mut kept = self.kept.lock();
-        if words.memory.bytes() > KEPT_BYTES || words.is_lent {
+        if words.words.bytes() > KEPT_BYTES || words.is_lent {
             return;
         }
-        kept.push(words);
-        // Sizes that are no longer asked for go.
-        while kept.len() > KEPT_MAX || kept.iter().map(|kept| kept.memory.bytes()).sum::<u64>() > KEPT_BYTES {
-            kept.remove(0);
+        let mut kept = self.kept.lock();
+        // Into the place of one that went, or of the oldest. Sizes that are no longer asked for go.
+        let place = kept.iter().position(Option::is_none).unwrap_or(KEPT_MAX - 1);
+        kept[..=place].rotate_right(1);
+        kept[0] = Some(words);
+        let mut sum = 0;
+        for kept in kept.iter_mut() {
+            match kept.as_ref().map_or(0, |kept| kept.words.bytes()) {
+                bytes if sum + bytes > KEPT_BYTES => *kept = None,
+                bytes => sum += bytes,
+            }
         }
     }
 }
 
 pub struct Bitmap {
-    words: Vec<u64>,
+    /// Perhaps more than it has rows for.
+    words: Words,
     rows: usize,
     pool: Arc<Bitmaps>,
-    memory: Option<Reservation>,
-    is_lent: bool,
 }
 
 impl Drop for Bitmap {
     fn drop(&mut self) {
-        if let Some(memory) = self.memory.take() {
-            self.pool.keep(Words { words: std::mem::take(&mut self.words), memory, is_lent: self.is_lent });
-        }
+        self.pool.keep(std::mem::take(&mut self.words));
     }
 }
 
 impl Bitmap {
     /// No row of so many.
     pub fn none(rows: usize, pool: &Arc<Bitmaps>) -> Result<Self> {
-        let Words { words, memory, is_lent } = pool.take(rows.div_ceil(BLOCK))?;
-        Ok(Self { words, rows, pool: pool.clone(), memory: Some(memory), is_lent })
+        Ok(Self { words: pool.take(rows.div_ceil(BLOCK))?, rows, pool: pool.clone() })
     }
 
     /// All rows of so many.
     pub fn all(rows: usize, pool: &Arc<Bitmaps>) -> Result<Self> {
         let mut all = Self::none(rows, pool)?;
-        all.words.fill(u64::MAX);
+        all.words_mut().fill(u64::MAX);
         all.trim();
         Ok(all)
     }
@@ -113,22 +112,23 @@ impl Bitmap {
 
     pub fn copy(&self) -> Result<Self> {
         let mut copy = self.none_like()?;
-        copy.words.copy_from_slice(&self.words);
+        copy.words_mut().copy_from_slice(self.words());
         Ok(copy)
     }
 
     /// Takes out the bits behind the last row.
     pub(crate) fn trim(&mut self) {
         if !self.rows.is_multiple_of(BLOCK)
-            && let Some(last) = self.words.last_mut()
+            && let rest = self.rows % BLOCK
+            && let Some(last) = self.words_mut().last_mut()
         {
-            *last &= (1 << (self.rows % BLOCK)) - 1;
+            *last &= (1 << rest) - 1;
         }
     }
 
     /// Bytes that it was charged.
     pub fn bytes(&self) -> u64 {
-        self.memory.as_ref().map_or(0, Reservation::bytes)
+        self.words.words.bytes()
     }
 
     pub fn rows(&self) -> usize {
@@ -136,55 +136,63 @@ impl Bitmap {
     }
 
     pub fn get(&self, row: u32) -> bool {
-        self.words[row as usize / BLOCK] >> (row as usize % BLOCK) & 1 == 1
+        self.words.words[row as usize / BLOCK] >> (row as usize % BLOCK) & 1 == 1
     }
 
     pub fn set(&mut self, row: u32) {
-        self.words[row as usize / BLOCK] |= 1 << (row as usize % BLOCK);
+        self.words.words[row as usize / BLOCK] |= 1 << (row as usize % BLOCK);
     }
 
     pub fn words(&self) -> &[u64] {
-        &self.words
+        &self.words.words[..self.rows.div_ceil(BLOCK)]
     }
 
     pub fn words_mut(&mut self) -> &mut [u64] {
-        &mut self.words
+        &mut self.words.words[..self.rows.div_ceil(BLOCK)]
     }
 
     pub fn count(&self) -> u64 {
-        count_ones(&self.words)
+        count_ones(self.words())
     }
 
     /// The rows, ascending.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
-        self.words.iter().enumerate().flat_map(|(at, word)| bits(*word).map(move |bit| (at * BLOCK + bit) as u32))
+        self.words().iter().enumerate().flat_map(|(at, word)| bits(*word).map(move |bit| (at * BLOCK + bit) as u32))
     }
 
     /// The rows, ascending, so many at a time.
-    pub fn chunks(&self, most: usize) -> impl Iterator<Item = Vec<u32>> + '_ {
+    pub fn chunks<const MOST: usize>(&self) -> impl Iterator<Item = Few<u32, MOST>> + '_ {
         let mut rows = self.iter();
-        std::iter::from_fn(move || Some(rows.by_ref().take(most).collect::<Vec<_>>()).filter(|some| !some.is_empty()))
+        std::iter::from_fn(move || {
+            let mut some = Few::new();
+            while some.len() < MOST
+                && let Some(row) = rows.next()
+            {
+                _ = some.push(row);
+            }
+            (!some.is_empty()).then_some(some)
+        })
     }
 
     /// The first row from this one on.
     pub fn next(&self, from: u32) -> Option<u32> {
         let (first, bit) = (from as usize / BLOCK, from as usize % BLOCK);
-        let word = self.words.get(first)? & (u64::MAX << bit);
-        let rest = self.words.iter().enumerate().skip(first + 1).map(|(at, word)| (at, *word));
+        let word = self.words().get(first)? & (u64::MAX << bit);
+        let rest = self.words().iter().enumerate().skip(first + 1).map(|(at, word)| (at, *word));
         let (at, word) = std::iter::once((first, word)).chain(rest).find(|(_, word)| *word != 0)?;
         Some((at * BLOCK) as u32 + word.trailing_zeros())
     }
 
     pub fn and(&mut self, other: &Self) {
-        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= other);
+        self.words_mut().iter_mut().zip(other.words()).for_each(|(word, other)| *word &= other);
     }
 
     pub fn or(&mut self, other: &Self) {
-        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word |= other);
+        self.words_mut().iter_mut().zip(other.words()).for_each(|(word, other)| *word |= other);
     }
 
     pub fn and_not(&mut self, other: &Self) {
-        self.words.iter_mut().zip(&other.words).for_each(|(word, other)| *word &= !other);
+        self.words_mut().iter_mut().zip(other.words()).for_each(|(word, other)| *word &= !other);
     }
 }
 
@@ -204,7 +212,7 @@ mod tests {
         assert_eq!(budget.reserved(), 12_504);
         let second = Bitmap::none(90_000, &pool).unwrap();
         assert_eq!((second.words().as_ptr(), second.count()), (at, 0));
-        assert_eq!(Bitmap::all(90_000, &pool).unwrap().chunks(64).map(|some| some.len()).sum::<usize>(), 90_000);
+        assert_eq!(Bitmap::all(90_000, &pool).unwrap().chunks::<64>().map(|some| some.len()).sum::<usize>(), 90_000);
     }
 
     #[test]

@@ -101,7 +101,7 @@ pub(crate) fn is_null(path: &Path, payload: &Map<String, Value>) -> bool {
 }
 
 fn is_empty_value(value: &Value) -> bool {
-    value.is_null() || value.as_array().is_some_and(Vec::is_empty)
+    value.is_null() || value.as_array().is_some_and(|items| items.is_empty())
 }
 
 fn is_null_value(value: &Value) -> bool {
@@ -211,7 +211,7 @@ mod tests {
 
     /// Of some payloads the numbers of those that pass.
     fn passing(payloads: &Value, condition: Condition) -> Vec<usize> {
-        let filter = Filter { must: vec![condition], ..Filter::default() };
+        let filter = Filter { must: [condition].into(), ..Filter::default() };
         let has_vector = |name: &str| name == "a";
         let budget = ramekin_memory::Budget::new(1 << 20);
         let prepared = filter.prepare(None, &budget.root()).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn field(path: &str, test: Test) -> Condition {
-        Condition::Field(FieldCondition { path: Path::parse(path).unwrap(), tests: vec![test] })
+        Condition::Field(FieldCondition { path: Path::parse(path).unwrap(), tests: [test].into() })
     }
 
     fn path(text: &str) -> Path {
@@ -247,11 +247,14 @@ mod tests {
         assert_eq!(passing(&kinds(), field("a[].b", Test::Match(one))), [10]);
         assert_eq!(passing(&kinds(), field("a", Test::Match(Match::Value(Scalar::Word("1".into()))))), [3]);
         assert_eq!(passing(&kinds(), field("a", Test::Match(Match::Value(Scalar::Bool(true))))), [4]);
-        assert_eq!(passing(&kinds(), field("a", Test::Match(Match::Any(Scalars::integers(vec![2, 1]))))), [0, 7, 14]);
-        assert!(passing(&kinds(), field("a", Test::Match(Match::Any(Scalars::words(Vec::new()))))).is_empty());
+        assert_eq!(
+            passing(&kinds(), field("a", Test::Match(Match::Any(Scalars::integers([2, 1].into()))))),
+            [0, 7, 14]
+        );
+        assert!(passing(&kinds(), field("a", Test::Match(Match::Any(Scalars::words(Box::default()))))).is_empty());
         let except = |scalars| passing(&kinds(), field("a", Test::Match(Match::Except(scalars))));
-        assert_eq!(except(Scalars::integers(vec![1])), [1, 2, 3, 4, 7, 8, 9, 10, 12, 15]);
-        assert_eq!(except(Scalars::words(vec!["1".into()])), [0, 1, 2, 4, 7, 8, 9, 10, 12, 14, 15]);
+        assert_eq!(except(Scalars::integers([1].into())), [1, 2, 3, 4, 7, 8, 9, 10, 12, 15]);
+        assert_eq!(except(Scalars::words(["1".into()].into())), [0, 1, 2, 4, 7, 8, 9, 10, 12, 14, 15]);
     }
 
     #[test]
@@ -285,7 +288,9 @@ mod tests {
 
     #[test]
     fn of_several_tests_those_of_how_many_values_there_are_count_alone() {
-        let tests = |tests: Vec<Test>| passing(&kinds(), Condition::Field(FieldCondition { path: path("a"), tests }));
+        let tests = |tests: Vec<Test>| {
+            passing(&kinds(), Condition::Field(FieldCondition { path: path("a"), tests: tests.into() }))
+        };
         let one = || Test::Match(Match::Value(Scalar::Integer(1)));
         let range = Test::Range(Span { gt: Some(1.2), ..Span::default() });
         assert_eq!(tests(vec![one(), range]), [0, 2, 7, 14]);
@@ -304,24 +309,30 @@ mod tests {
         ]);
         let is = |key: &str, value| field(key, Test::Match(Match::Value(Scalar::Integer(value))));
         let nested = |filter| Condition::Nested { path: path("a").to_elements(), filter };
-        let both = Filter { must: vec![is("b", 1), is("c", 2)], ..Filter::default() };
+        let both = Filter { must: [is("b", 1), is("c", 2)].into(), ..Filter::default() };
         assert_eq!(passing(&payloads, nested(both)), [1, 3]);
-        let none = Filter { must_not: vec![is("b", 1)], ..Filter::default() };
+        let none = Filter { must_not: [is("b", 1)].into(), ..Filter::default() };
         assert_eq!(passing(&payloads, nested(none)), [0, 6]);
         assert_eq!(passing(&payloads, nested(Filter::default())), [0, 1, 3, 6]);
         let ids = Condition::HasId([PointId::Num(0)].into());
-        assert!(passing(&payloads, nested(Filter { must: vec![ids], ..Filter::default() })).is_empty());
+        assert!(passing(&payloads, nested(Filter { must: [ids].into(), ..Filter::default() })).is_empty());
     }
 
     #[test]
     fn conditions_are_joined() {
         let ids = |ids: &[u64]| Condition::HasId(ids.iter().map(|id| PointId::Num(*id)).collect());
         let of = |filter| passing(&kinds(), Condition::Filter(filter));
-        assert_eq!(of(Filter { should: vec![ids(&[1, 2]), ids(&[3])], ..Filter::default() }), [1, 2, 3]);
-        assert_eq!(of(Filter { must: vec![ids(&[1, 2, 3])], must_not: vec![ids(&[2])], ..Filter::default() }), [1, 3]);
+        assert_eq!(of(Filter { should: [ids(&[1, 2]), ids(&[3])].into(), ..Filter::default() }), [1, 2, 3]);
+        assert_eq!(
+            of(Filter { must: [ids(&[1, 2, 3])].into(), must_not: [ids(&[2])].into(), ..Filter::default() }),
+            [1, 3]
+        );
         let least = |least| {
             let conditions = vec![ids(&[1, 2]), ids(&[2, 3])];
-            of(Filter { min_should: Some(crate::MinShould { conditions, least }), ..Filter::default() })
+            of(Filter {
+                min_should: Some(crate::MinShould { conditions: conditions.into(), least }),
+                ..Filter::default()
+            })
         };
         assert_eq!((least(1), least(2), least(3)), (vec![1, 2, 3], vec![2], vec![]));
         assert_eq!(least(0).len(), 16);

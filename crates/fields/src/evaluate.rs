@@ -24,6 +24,7 @@ use crate::memtable::FieldMemtable;
 use crate::path::Path;
 use crate::schema::Schema;
 use ramekin_base::Result;
+use ramekin_memory::{BookedVec, Room};
 use ramekin_pages::Pages;
 
 /// The index of a field over all rows of a segment, or over the slots of a memtable.
@@ -45,6 +46,8 @@ pub struct Evaluation<'a> {
     pub pages: &'a Pages,
     pub segment: &'a dyn Segment,
     pub rows: usize,
+    /// Of lists that are made meanwhile.
+    pub room: &'a Room,
 }
 
 /// A condition with what its index says of it at little cost.
@@ -96,18 +99,19 @@ impl Evaluation<'_> {
     /// And how many were expected to pass at most.
     fn keep_filter(&self, filter: &Filter, passing: &mut Bitmap, unsure: &mut Unsure) -> Result<(bool, u64)> {
         let (mut is_exact, mut most) = (true, self.rows as u64);
-        let mut must = filter.must.iter().map(|condition| self.ready(condition)).collect::<Result<Vec<_>>>()?;
-        must.sort_by_key(|ready| ready.most);
+        let mut must = self.all_ready(&filter.must)?;
+        // Of those that leave as many the one that stands first.
+        must.sort_unstable_by_key(|ready| (ready.most, std::ptr::from_ref(ready.condition)));
         most = must.first().map_or(most, |first| first.most.min(most));
-        for ready in &must {
+        for ready in &*must {
             is_exact &= self.keep_ready(ready, passing, unsure)?;
         }
         if !filter.should.is_empty() {
-            let should = filter.should.iter().map(|condition| self.ready(condition)).collect::<Result<Vec<_>>>()?;
+            let should = self.all_ready(&filter.should)?;
             most = most.min(should.iter().fold(0, |sum, ready| ready.most.saturating_add(sum)));
             is_exact &= self.keep_any(&should, passing, unsure)?;
         }
-        for condition in &filter.must_not {
+        for condition in &*filter.must_not {
             let (mut found, mut doubted) = (passing.copy()?, Unsure::default());
             if !self.keep_one(condition, &mut found, &mut doubted)? {
                 is_exact = false;
@@ -144,9 +148,11 @@ impl Evaluation<'_> {
     ) -> Result<bool> {
         let most = (*least).min(conditions.len() + 1);
         // The rows that passed so many conditions at least: 1, 2, ...
-        let mut counts = (0..most).map(|_| passing.none_like()).collect::<Result<Vec<_>>>()?;
+        let mut counts = BookedVec::new(self.room);
+        counts.reserve(most)?;
+        (0..most).try_for_each(|_| counts.push(passing.none_like()?))?;
         let mut is_exact = true;
-        for condition in conditions {
+        for condition in &**conditions {
             let mut found = passing.copy()?;
             is_exact &= self.keep_one(condition, &mut found, unsure)?;
             for at in (1..most).rev() {
@@ -175,7 +181,7 @@ impl Evaluation<'_> {
 
     fn keep_asked(&self, path: &Path, schema: Option<&Schema>, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
         match self.segment.index(path, schema) {
-            Some(FieldRows::File(index)) => index.keep(self.pages, asked, passing),
+            Some(FieldRows::File(index)) => index.keep(self.pages, asked, passing, self.room),
             Some(FieldRows::Memory(slots)) => slots.keep(asked, passing),
             None => Ok(false),
         }
@@ -200,7 +206,7 @@ impl Evaluation<'_> {
             }
         }
         let is_exact = match found {
-            Some((index, found)) => index.keep_codes(self.pages, found, passing).map(|()| true)?,
+            Some((index, found)) => index.keep_codes(self.pages, found, passing, self.room).map(|()| true)?,
             None => self.keep_asked(path, Some(schema), asked, passing)?,
         };
         for ((flagged, untold), more) in flagged.into_iter().zip(more) {
@@ -244,6 +250,14 @@ impl Evaluation<'_> {
         }
     }
 
+    /// What is known of some conditions at little cost.
+    fn all_ready<'a>(&'a self, conditions: &'a [Condition]) -> Result<BookedVec<Ready<'a>>> {
+        let mut all = BookedVec::new(self.room);
+        all.reserve(conditions.len())?;
+        conditions.iter().try_for_each(|condition| all.push(self.ready(condition)?))?;
+        Ok(all)
+    }
+
     /// What is known of a condition at little cost.
     fn ready<'a>(&'a self, condition: &'a Condition) -> Result<Ready<'a>> {
         let rows = self.rows as u64;
@@ -263,10 +277,10 @@ impl Evaluation<'_> {
         let Answerable { asked, partly, foreign, .. } = &indexed.answerable;
         let (most, found) = match asked {
             Asked::Keys(ranges) => {
-                let found = index.find(self.pages, ranges)?;
+                let found = index.find(self.pages, ranges, self.room)?;
                 (found.values, Some((index, found)))
             }
-            asked => (index.most(self.pages, asked)?, None),
+            asked => (index.most(self.pages, asked, self.room)?, None),
         };
         let more = |flagged: &Flagged, rows: u32| match flagged {
             Flagged::Pass | Flagged::MayPass => u64::from(rows),
@@ -279,7 +293,7 @@ impl Evaluation<'_> {
     fn most_of(&self, filter: &Filter) -> Result<u64> {
         let most = |condition| self.ready(condition).map(|ready| ready.most);
         let mut least = self.rows as u64;
-        for condition in &filter.must {
+        for condition in &*filter.must {
             least = least.min(most(condition)?);
         }
         if !filter.should.is_empty() {

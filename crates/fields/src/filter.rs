@@ -16,7 +16,7 @@ use crate::schema::Schema;
 use crate::text::{Having, Words};
 use crate::tokens::Tokenizer;
 use ramekin_base::{PointId, Result, cancel};
-use ramekin_memory::{Account, Reservation};
+use ramekin_memory::{Account, BookedVec, Room};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -24,15 +24,15 @@ use std::sync::Arc;
 /// Which points are meant. Empty: all.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Filter {
-    pub must: Vec<Condition>,
-    pub should: Vec<Condition>,
-    pub must_not: Vec<Condition>,
+    pub must: Box<[Condition]>,
+    pub should: Box<[Condition]>,
+    pub must_not: Box<[Condition]>,
     pub min_should: Option<MinShould>,
 }
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct MinShould {
-    pub conditions: Vec<Condition>,
+    pub conditions: Box<[Condition]>,
     pub least: usize,
 }
 
@@ -75,7 +75,7 @@ pub struct IndexedCondition {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FieldCondition {
     pub path: Path,
-    pub tests: Vec<Test>,
+    pub tests: Box<[Test]>,
 }
 
 impl FieldCondition {
@@ -139,13 +139,15 @@ pub enum Scalars {
 }
 
 impl Scalars {
-    pub fn words(mut words: Vec<Box<str>>) -> Self {
+    pub fn words(words: Box<[Box<str>]>) -> Self {
+        let mut words = words.into_vec();
         words.sort_unstable();
         words.dedup();
         Self::Words(words.into())
     }
 
-    pub fn integers(mut integers: Vec<i64>) -> Self {
+    pub fn integers(integers: Box<[i64]>) -> Self {
+        let mut integers = integers.into_vec();
         integers.sort_unstable();
         integers.dedup();
         Self::Integers(integers.into())
@@ -182,7 +184,14 @@ pub type SchemaOf<'a> = dyn Fn(&Path) -> Option<Arc<Schema>> + 'a;
 /// A filter that points can be asked for, with what it takes: [`Filter::prepare`].
 pub struct Prepared<'a> {
     filter: Cow<'a, Filter>,
-    _memory: Option<Reservation>,
+    room: Room,
+}
+
+impl Prepared<'_> {
+    /// What it takes, and lists that are made while it is asked.
+    pub fn room(&self) -> &Room {
+        &self.room
+    }
 }
 
 impl Deref for Prepared<'_> {
@@ -209,36 +218,36 @@ impl Filter {
     }
 
     /// The keys at the top of a payload that it looks at, each once.
-    pub fn keys(&self) -> Vec<&str> {
-        let mut keys = Vec::new();
-        self.add_keys(&mut keys);
+    pub fn keys<'a>(&'a self, room: &Room) -> Result<Box<[&'a str]>> {
+        let mut keys = BookedVec::new(room);
+        self.add_keys(&mut keys)?;
         keys.sort_unstable();
-        keys.dedup();
-        keys
+        keys.dedup_by(|one, other| one == other);
+        keys.boxed()
     }
 
-    fn add_keys<'a>(&'a self, keys: &mut Vec<&'a str>) {
-        self.conditions().for_each(|condition| match condition {
+    fn add_keys<'a>(&'a self, keys: &mut BookedVec<&'a str>) -> Result<()> {
+        self.conditions().try_for_each(|condition| match condition {
             Condition::Field(FieldCondition { path, .. })
             | Condition::IsEmpty(path)
             | Condition::IsNull(path)
             | Condition::Nested { path, .. } => keys.push(path.first()),
             Condition::Indexed(indexed) => keys.push(indexed.path.first()),
-            Condition::HasId(_) | Condition::HasVector(_) | Condition::Slice { .. } => {}
+            Condition::HasId(_) | Condition::HasVector(_) | Condition::Slice { .. } => Ok(()),
             Condition::Filter(filter) => filter.add_keys(keys),
-        });
+        })
     }
 
     /// The same filter, ready to be asked of many points: words are taken apart, and each condition that an index answers is
     /// asked as it answers. The same points pass whichever indexes there are, but for an index of words, which were taken
     /// apart as it was told. What it takes is reserved of `account`.
     pub fn prepare(&self, schema: Option<&SchemaOf<'_>>, account: &Account) -> Result<Prepared<'_>> {
-        if schema.is_none() && !self.asks_words() {
-            return Ok(Prepared { filter: Cow::Borrowed(self), _memory: None });
-        }
-        let mut memory = account.try_reserve(0)?;
-        let filter = self.prepared(schema.unwrap_or(&|_| None), &mut memory)?;
-        Ok(Prepared { filter: Cow::Owned(filter), _memory: Some(memory) })
+        let room = Room::new(0, account.clone(), None);
+        let filter = match schema.is_some() || self.asks_words() {
+            true => Cow::Owned(self.prepared(schema.unwrap_or(&|_| None), &room)?),
+            false => Cow::Borrowed(self),
+        };
+        Ok(Prepared { filter, room })
     }
 
     fn asks_words(&self) -> bool {
@@ -249,15 +258,15 @@ impl Filter {
         })
     }
 
-    fn prepared(&self, schema: &SchemaOf<'_>, memory: &mut Reservation) -> Result<Self> {
-        let mut all = |conditions: &[Condition]| -> Result<Vec<Condition>> {
-            memory.grow(size_of_val(conditions) as u64)?;
-            let mut prepared = Vec::with_capacity(conditions.len());
+    fn prepared(&self, schema: &SchemaOf<'_>, room: &Room) -> Result<Self> {
+        let all = |conditions: &[Condition]| -> Result<Box<[Condition]>> {
+            let mut prepared = BookedVec::new(room);
+            prepared.reserve(conditions.len())?;
             for condition in conditions {
                 cancel::check()?;
-                prepared.push(condition.prepared(schema, memory)?);
+                prepared.push(condition.prepared(schema, room)?)?;
             }
-            Ok(prepared)
+            prepared.boxed()
         };
         let (must, should, must_not) = (all(&self.must)?, all(&self.should)?, all(&self.must_not)?);
         let min_should = match &self.min_should {
@@ -268,63 +277,64 @@ impl Filter {
     }
 
     fn conditions(&self) -> impl Iterator<Item = &Condition> {
-        let least = self.min_should.iter().flat_map(|least| &least.conditions);
+        let least = self.min_should.iter().flat_map(|least| &*least.conditions);
         self.must.iter().chain(&self.should).chain(&self.must_not).chain(least)
     }
 }
 
 impl Condition {
-    fn prepared(&self, schema: &SchemaOf<'_>, memory: &mut Reservation) -> Result<Self> {
+    fn prepared(&self, schema: &SchemaOf<'_>, room: &Room) -> Result<Self> {
         Ok(match self {
-            Self::Filter(filter) => Self::Filter(filter.prepared(schema, memory)?),
+            Self::Filter(filter) => Self::Filter(filter.prepared(schema, room)?),
             Self::Nested { path, filter } => {
-                memory.grow(path.held_bytes())?;
+                room.take(path.held_bytes())?;
                 // Inside no index is looked at.
-                Self::Nested { path: path.clone(), filter: filter.prepared(&|_| None, memory)? }
+                Self::Nested { path: path.clone(), filter: filter.prepared(&|_| None, room)? }
             }
             Self::Field(field) => {
                 let (path, tests) = (&field.path, field.counting());
                 let schema = schema(path);
                 match (&schema, tests) {
-                    (Some(schema), [test]) => Self::of_test(path, test, schema, memory)?,
+                    (Some(schema), [test]) => Self::of_test(path, test, schema, room)?,
                     // One of them is enough, whichever of them the index answers.
                     (Some(schema), [_, _, ..]) => {
-                        memory.grow(size_of::<Self>() as u64 * tests.len() as u64)?;
-                        let mut should = Vec::with_capacity(tests.len());
+                        let mut should = BookedVec::new(room);
+                        should.reserve(tests.len())?;
                         for test in tests {
-                            should.push(Self::of_test(path, test, schema, memory)?);
+                            should.push(Self::of_test(path, test, schema, room)?)?;
                         }
-                        Self::Filter(Filter { should, ..Filter::default() })
+                        Self::Filter(Filter { should: should.boxed()?, ..Filter::default() })
                     }
-                    _ => Self::of_tests(path, tests, memory)?,
+                    _ => Self::of_tests(path, tests, room)?,
                 }
             }
             other => {
-                memory.grow(other.held_bytes())?;
+                room.take(other.held_bytes())?;
                 other.clone()
             }
         })
     }
 
     /// A test of a field that has an index.
-    fn of_test(path: &Path, test: &Test, schema: &Arc<Schema>, memory: &mut Reservation) -> Result<Self> {
-        let Some(answerable) = schema.ask(path, test, memory)? else {
-            return Self::of_tests(path, std::slice::from_ref(test), memory);
+    fn of_test(path: &Path, test: &Test, schema: &Arc<Schema>, room: &Room) -> Result<Self> {
+        let Some(answerable) = schema.ask(path, test, room)? else {
+            return Self::of_tests(path, std::slice::from_ref(test), room);
         };
-        memory.grow(size_of::<IndexedCondition>() as u64 + path.held_bytes())?;
+        room.take(size_of::<IndexedCondition>() as u64 + path.held_bytes())?;
         let (path, schema) = (path.clone(), schema.clone());
-        let test = if test.words().is_some() { None } else { Some(test.prepared(memory)?) };
+        let test = if test.words().is_some() { None } else { Some(test.prepared(room)?) };
         Ok(Self::Indexed(Box::new(IndexedCondition { path, schema, answerable, test })))
     }
 
     /// Tests of a field that payloads are asked.
-    fn of_tests(path: &Path, tests: &[Test], memory: &mut Reservation) -> Result<Self> {
-        memory.grow(path.held_bytes() + size_of_val(tests) as u64)?;
-        let mut prepared = Vec::with_capacity(tests.len());
+    fn of_tests(path: &Path, tests: &[Test], room: &Room) -> Result<Self> {
+        room.take(path.held_bytes())?;
+        let mut prepared = BookedVec::new(room);
+        prepared.reserve(tests.len())?;
         for test in tests {
-            prepared.push(test.prepared(memory)?);
+            prepared.push(test.prepared(room)?)?;
         }
-        Ok(Self::Field(FieldCondition { path: path.clone(), tests: prepared }))
+        Ok(Self::Field(FieldCondition { path: path.clone(), tests: prepared.boxed()? }))
     }
 
     /// Bytes that a copy of one without tests holds beside itself.
@@ -352,11 +362,11 @@ impl Test {
         }
     }
 
-    fn prepared(&self, memory: &mut Reservation) -> Result<Self> {
+    fn prepared(&self, room: &Room) -> Result<Self> {
         if let Some((text, having)) = self.words() {
-            return Ok(Self::Words(Words::new(&Tokenizer::default(), text, having, memory)?));
+            return Ok(Self::Words(Words::new(&Tokenizer::default(), text, having, room)?));
         }
-        memory.grow(self.held_bytes())?;
+        room.take(self.held_bytes())?;
         Ok(self.clone())
     }
 

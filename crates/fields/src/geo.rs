@@ -6,7 +6,7 @@
 //!   polygon  inside the outer ring and outside each hole, edges not counted; in plain degrees
 //! ```
 
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, message};
 use serde_json::Value;
 use std::ops::Range;
 
@@ -47,9 +47,9 @@ impl GeoPoint {
         if (-180.0..=180.0).contains(&lon) && (-90.0..=90.0).contains(&lat) {
             return Ok(Self { lon, lat });
         }
-        Err(Error::malformed(format!(
+        Err(Error::malformed(message(format_args!(
             "Wrong format of GeoPoint payload: expected `lat` = {lat} within [-90;90] and `lon` = {lon} within [-180;180]"
-        )))
+        ))))
     }
 
     /// An object with `lon` and `lat`; they may name a place that is not on the earth.
@@ -80,25 +80,16 @@ impl GeoRadius {
 }
 
 impl GeoRadius {
-    /// Longitudes and latitudes of rectangles that it lies in.
-    pub(crate) fn around(&self) -> Vec<(Range<f64>, Range<f64>)> {
+    /// Longitudes and latitudes that it lies in: longitudes go beyond the date line where it does.
+    pub(crate) fn around(&self) -> (Range<f64>, Range<f64>) {
         // A little more than there is, so that rounding leaves nothing out.
         let angle = self.radius / EARTH * (1.0 + 1e-9) + 1e-9;
         let (south, north) = (self.center.lat - angle.to_degrees(), self.center.lat + angle.to_degrees());
         let lat = south.max(-90.0)..north.min(90.0);
         let half = (angle.sin() / self.center.lat.to_radians().cos()).asin().to_degrees() + 1e-9;
         // Around a pole, or so wide that the sine says nothing: all longitudes.
-        if south <= -90.0 || north >= 90.0 || angle >= std::f64::consts::FRAC_PI_2 || !half.is_finite() {
-            return vec![(-180.0..180.0, lat)];
-        }
-        let (west, east) = (self.center.lon - half, self.center.lon + half);
-        match (west < -180.0, east > 180.0) {
-            (true, true) => vec![(-180.0..180.0, lat)],
-            (true, false) => vec![(-180.0..east, lat.clone()), (west + 360.0..180.0, lat)],
-            (false, true) => vec![(west..180.0, lat.clone()), (-180.0..east - 360.0, lat)],
-            (false, false) if west == -180.0 || east == 180.0 => vec![(-180.0..180.0, lat)],
-            (false, false) => vec![(west..east, lat)],
-        }
+        let is_all = south <= -90.0 || north >= 90.0 || angle >= std::f64::consts::FRAC_PI_2 || !half.is_finite();
+        (if is_all { -180.0..180.0 } else { self.center.lon - half..self.center.lon + half }, lat)
     }
 }
 
@@ -111,11 +102,13 @@ enum Side {
 }
 
 impl GeoPolygon {
-    pub fn new(exterior: Vec<GeoPoint>, interiors: Vec<Vec<GeoPoint>>) -> Result<Self> {
+    pub fn new(exterior: Box<[GeoPoint]>, interiors: Box<[Box<[GeoPoint]>]>) -> Result<Self> {
         for ring in std::iter::once(&exterior).chain(&interiors) {
             if ring.len() < 4 {
                 let got = ring.len();
-                return Err(Error::invalid(format!("polygon invalid, the size must be at least 4, got {got}")));
+                return Err(Error::invalid(message(format_args!(
+                    "polygon invalid, the size must be at least 4, got {got}"
+                ))));
             }
             if ring.first() != ring.last() {
                 return Err(Error::invalid(
@@ -123,7 +116,7 @@ impl GeoPolygon {
                 ));
             }
         }
-        Ok(Self { exterior: exterior.into(), interiors: interiors.into_iter().map(Into::into).collect() })
+        Ok(Self { exterior, interiors })
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -167,7 +160,7 @@ mod tests {
         GeoPoint::new(lon, lat).unwrap()
     }
 
-    fn ring(corners: &[(f64, f64)]) -> Vec<GeoPoint> {
+    fn ring(corners: &[(f64, f64)]) -> Box<[GeoPoint]> {
         corners.iter().map(|(lon, lat)| point(*lon, *lat)).collect()
     }
 
@@ -194,7 +187,7 @@ mod tests {
     fn a_polygon_is_without_its_edges_and_holes() {
         let outer = ring(&[(0.0, 0.0), (6.0, 0.0), (6.0, 6.0), (0.0, 6.0), (0.0, 0.0)]);
         let hole = ring(&[(1.0, 1.0), (1.0, 3.0), (3.0, 3.0), (3.0, 1.0), (1.0, 1.0)]);
-        let polygon = GeoPolygon::new(outer.clone(), vec![hole]).unwrap();
+        let polygon = GeoPolygon::new(outer.clone(), [hole].into()).unwrap();
         assert!(polygon.holds(point(5.0, 5.0)) && polygon.holds(point(0.5, 3.0)));
         for outside in [(2.0, 2.0), (1.0, 2.0), (3.0, 3.0), (0.0, 0.0), (6.0, 3.0), (7.0, 3.0), (3.0, 0.0), (-1.0, 0.0)]
         {
@@ -202,9 +195,9 @@ mod tests {
         }
         // A ray through a corner crosses there once.
         let diamond = ring(&[(0.0, -2.0), (2.0, 0.0), (0.0, 2.0), (-2.0, 0.0), (0.0, -2.0)]);
-        let diamond = GeoPolygon::new(diamond, Vec::new()).unwrap();
+        let diamond = GeoPolygon::new(diamond, Box::default()).unwrap();
         assert!(diamond.holds(point(0.0, 0.0)) && !diamond.holds(point(-3.0, 0.0)));
-        assert!(GeoPolygon::new(outer[..4].to_vec(), Vec::new()).is_err());
-        assert!(GeoPolygon::new(outer, vec![Vec::new()]).is_err());
+        assert!(GeoPolygon::new(outer[..4].into(), Box::default()).is_err());
+        assert!(GeoPolygon::new(outer, [Box::default()].into()).is_err());
     }
 }

@@ -59,7 +59,7 @@ pub struct Meta {
     pub held: u32,
     /// Of texts, which version of the tokenizer made the words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokens: Option<String>,
+    pub tokens: Option<Box<str>>,
     #[serde(default)]
     form: u32,
     /// Rows with a value of which their keys tell a part, and with one of another kind.

@@ -14,6 +14,7 @@ use crate::schema::Schema;
 use serde_json::{Map, Value};
 use siphasher::sip128::{Hasher128, SipHasher24};
 use std::borrow::Cow;
+use std::fmt;
 use std::hash::Hasher;
 
 /// Bytes of a key at most.
@@ -78,9 +79,9 @@ pub(crate) fn is_plain_uuid(text: &str) -> bool {
     uuid::Uuid::parse_str(text).is_ok_and(|uuid| *uuid.hyphenated().encode_lower(&mut buffer) == *text)
 }
 
-/// The UUID that a key stands for, with its hyphens.
-pub fn uuid_of(key: &[u8]) -> Option<String> {
-    uuid::Uuid::from_slice(key).ok().map(|uuid| uuid.to_string())
+/// The UUID that a key stands for; it is written with hyphens.
+pub fn uuid_of(key: &[u8]) -> Option<impl fmt::Display> {
+    uuid::Uuid::from_slice(key).ok()
 }
 
 pub(crate) fn of_place(place: GeoPoint) -> [u8; 24] {
@@ -94,6 +95,11 @@ pub(crate) fn of_place(place: GeoPoint) -> [u8; 24] {
 pub(crate) fn place_of(key: &[u8]) -> Option<GeoPoint> {
     let float = |at: usize| Some(f64::from_be_bytes(key.get(at..at + 8)?.try_into().ok()?));
     Some(GeoPoint { lon: float(8)?, lat: float(16)? })
+}
+
+/// The values that count of one: of an array, its elements.
+fn elements(value: &Value) -> &[Value] {
+    value.as_array().map_or(std::slice::from_ref(value), |items| items)
 }
 
 /// An integer that JSON wrote as one, or as a float without a fraction.
@@ -133,45 +139,45 @@ impl Schema {
     /// Shows the keys of one value that is no array.
     pub(crate) fn keys_of(&self, value: &Value, each: &mut dyn FnMut(&[u8])) -> Told {
         let or_nothing = |is_told: bool| if is_told { Told::All } else { Told::Nothing };
-        match (self, value) {
+        match (self, value, value.as_str()) {
             // No test of a value passes it.
-            (_, Value::Null) => Told::All,
-            (Self::Keyword, Value::String(word)) => {
+            (_, Value::Null, _) => Told::All,
+            (Self::Keyword, _, Some(word)) => {
                 each(&of_word(word));
                 Told::All
             }
-            (Self::Integer { .. }, Value::Number(_)) => {
+            (Self::Integer { .. }, Value::Number(_), _) => {
                 integer(value).into_iter().for_each(|integer| each(&of_integer(integer)));
                 // 2.0 is in a range as 2 is, and yet is not the integer 2; 2.5 is in a range, and has no key.
                 if value.as_i64().is_some() { Told::All } else { Told::Part }
             }
-            (Self::Float, Value::Number(_)) => {
+            (Self::Float, Value::Number(_), _) => {
                 let float = value.as_f64();
                 float.into_iter().for_each(|float| each(&of_float(float)));
                 or_nothing(float.is_some())
             }
-            (Self::Bool, Value::Bool(value)) => {
+            (Self::Bool, Value::Bool(value), _) => {
                 each(&of_bool(*value));
                 Told::All
             }
-            (Self::Datetime, Value::String(text)) => {
+            (Self::Datetime, _, Some(text)) => {
                 let time = datetime::micros(text);
                 time.into_iter().for_each(|time| each(&of_integer(time)));
                 or_nothing(time.is_some())
             }
-            (Self::Uuid, Value::String(text)) => {
+            (Self::Uuid, _, Some(text)) => {
                 let uuid = of_uuid(text);
                 uuid.into_iter().for_each(|uuid| each(&uuid));
                 if uuid.is_some() && !is_plain_uuid(text) { Told::Part } else { or_nothing(uuid.is_some()) }
             }
-            (Self::Geo, Value::Object(_)) => {
+            (Self::Geo, Value::Object(_), _) => {
                 let named = GeoPoint::of(value);
                 let place = named.and_then(|place| GeoPoint::new(place.lon, place.lat).ok());
                 place.into_iter().for_each(|place| each(&of_place(place)));
                 // A place that is not on the earth may yet be near one that is, once around.
                 if named.is_some() && place.is_none() { Told::Part } else { or_nothing(place.is_some()) }
             }
-            (Self::Text(tokenizer), Value::String(text)) => {
+            (Self::Text(tokenizer), _, Some(text)) => {
                 tokenizer.stored(text, &mut |token| each(&of_word(token)));
                 Told::All
             }
@@ -193,7 +199,7 @@ impl Schema {
             is_it
         };
         path.any(payload, &mut |value| {
-            let mut values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter();
+            let mut values = elements(value).iter();
             found = values.find(|value| has(value));
             found.is_some()
         });
@@ -214,7 +220,7 @@ impl Schema {
     ) -> Rest {
         let (mut rest, mut texts) = (Rest::default(), 0);
         path.any(payload, &mut |value| {
-            for value in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
+            for value in elements(value) {
                 let mut has_key = false;
                 let told = self.keys_of(value, &mut |key| {
                     has_key = true;

@@ -24,8 +24,16 @@ use std::sync::Arc;
 
 /// A value in a tree whose nodes are half full, beside its key, which is an allocation of its own.
 const ENTRY_BYTES: u64 = 72;
-/// Bits of a slot in lists that double: empty, null, held, known, partly told, foreign.
-const SLOT_BYTES: u64 = 2;
+/// Which bit of a slot says what: its field is empty; it is null; the slot has a key at least; its keys do not tell all of
+/// its values; it has one of another kind; what stands here of it is what its payload says.
+const EMPTY: usize = 0;
+const NULL: usize = 1;
+const HELD: usize = 2;
+const PARTLY: usize = 3;
+const FOREIGN: usize = 4;
+const KNOWN: usize = 5;
+/// A word of each for 64 slots.
+type Flags = [u64; 6];
 /// Values between two looks whether the answer is still wanted.
 const CHECK: usize = 4096;
 
@@ -43,14 +51,8 @@ pub struct FieldMemtable {
     path: Path,
     schema: Arc<Schema>,
     entries: BTreeSet<(Box<[u8]>, u32)>,
-    empty: Vec<u64>,
-    null: Vec<u64>,
-    /// The slot has a key at least.
-    held: Vec<u64>,
-    /// Its keys do not tell all of its values.
-    partly: Vec<u64>,
-    foreign: Vec<u64>,
-    known: Vec<u64>,
+    /// Slots behind its end are not known.
+    flags: Vec<Flags>,
     unknown: usize,
     slots: u32,
     bytes: u64,
@@ -59,22 +61,8 @@ pub struct FieldMemtable {
 impl FieldMemtable {
     /// Of so many slots that are not known.
     pub fn new(path: Path, schema: Arc<Schema>, slots: usize) -> Self {
-        let none = || vec![0; slots.div_ceil(64)];
-        let (empty, null, held, partly, foreign, known) = (none(), none(), none(), none(), none(), none());
-        Self {
-            path,
-            schema,
-            entries: BTreeSet::new(),
-            empty,
-            null,
-            held,
-            partly,
-            foreign,
-            known,
-            unknown: slots,
-            slots: slots as u32,
-            bytes: 0,
-        }
+        let (entries, flags) = Default::default();
+        Self { path, schema, entries, flags, unknown: slots, slots: slots as u32, bytes: 0 }
     }
 
     pub fn path(&self) -> &Path {
@@ -98,7 +86,7 @@ impl FieldMemtable {
         memory: &mut Reservation,
     ) -> Result<FieldValues> {
         let before = memory.bytes();
-        let (mut keys, mut grown) = (BTreeSet::<Box<[u8]>>::new(), memory.grow(SLOT_BYTES));
+        let (mut keys, mut grown) = (BTreeSet::<Box<[u8]>>::new(), Ok(()));
         let rest = schema.keys_and_rest(path, payload, &mut |key| {
             if grown.is_ok() && !keys.contains(key) {
                 grown = memory.grow(ENTRY_BYTES + (key.len() as u64).next_multiple_of(16));
@@ -115,87 +103,107 @@ impl FieldMemtable {
         Ok(FieldValues { keys, bytes, is_empty: is_empty(path, payload), is_null: is_null(path, payload), rest })
     }
 
-    /// Adds the next slot; `None`: what it holds is not known.
-    pub fn push(&mut self, values: Option<FieldValues>) {
-        let (word, bit) = (self.slots as usize / 64, self.slots % 64);
-        let Self { empty, null, held, partly, foreign, known, .. } = self;
-        for bits in [empty, null, held, partly, foreign, known] {
-            bits.resize(word + 1, 0);
-        }
-        match values {
-            Some(values) => {
-                self.empty[word] |= u64::from(values.is_empty) << bit;
-                self.null[word] |= u64::from(values.is_null) << bit;
-                self.held[word] |= u64::from(!values.keys.is_empty()) << bit;
-                self.partly[word] |= u64::from(values.rest.partly) << bit;
-                self.foreign[word] |= u64::from(values.rest.foreign) << bit;
-                self.known[word] |= 1 << bit;
-                self.bytes += values.bytes;
-                self.entries.extend(values.keys.into_iter().map(|key| (key, self.slots)));
-            }
-            None => self.unknown += 1,
-        }
+    /// Adds the next slot; `None`: what it holds is not known. `memory` stands as long as the index, and grows by its flags.
+    /// False: there is none for them, and the slot is not known, either.
+    pub fn push(&mut self, values: Option<FieldValues>, memory: &mut Reservation) -> bool {
+        let (slot, word, bit) = (self.slots, self.slots as usize / 64, self.slots % 64);
         self.slots += 1;
+        let is_known = values.is_some();
+        let Some(values) = values.filter(|_| self.has_flags(word, memory)) else {
+            self.unknown += 1;
+            return !is_known;
+        };
+        let rest = values.rest;
+        let set = [values.is_empty, values.is_null, !values.keys.is_empty(), rest.partly, rest.foreign, true];
+        self.flags[word].iter_mut().zip(set).for_each(|(word, is_set)| *word |= u64::from(is_set) << bit);
+        self.bytes += values.bytes;
+        self.entries.extend(values.keys.into_iter().map(|key| (key, slot)));
+        true
+    }
+
+    /// Makes sure that there is a word of each flag. False: there is no memory for it.
+    fn has_flags(&mut self, word: usize, memory: &mut Reservation) -> bool {
+        let (size, before) = (size_of::<Flags>(), self.flags.capacity());
+        if word >= before {
+            let wanted = (word + 1).max(before + before / 2).max(4);
+            // While they move, their old and their new place are both in use. Who yields is not asked: here others wait.
+            if memory.grow_calm((wanted * size) as u64).is_err() {
+                return false;
+            }
+            self.flags.reserve_exact(wanted - self.flags.len());
+            memory.shrink((before * size) as u64);
+            self.bytes += ((wanted - before) * size) as u64;
+        }
+        self.flags.resize(self.flags.len().max(word + 1), [0; 6]);
+        true
+    }
+
+    /// A flag of all slots, 64 in a word.
+    fn words(&self, flag: usize) -> impl Iterator<Item = u64> + '_ {
+        self.flags.iter().map(move |flags| flags[flag]).chain(std::iter::repeat(0))
+    }
+
+    fn is_set(&self, flag: usize, slot: u32) -> bool {
+        self.flags.get(slot as usize / 64).is_some_and(|flags| flags[flag] >> (slot % 64) & 1 == 1)
     }
 
     /// The payload of a slot has changed.
     pub fn forget(&mut self, slot: u32) {
         let bit = 1u64 << (slot % 64);
-        if let Some(known) = self.known.get_mut(slot as usize / 64)
-            && *known & bit != 0
+        if let Some(flags) = self.flags.get_mut(slot as usize / 64)
+            && flags[KNOWN] & bit != 0
         {
-            *known &= !bit;
+            flags[KNOWN] &= !bit;
             self.unknown += 1;
         }
     }
 
     /// Whether a slot has a value in the index; `None`: it is not known.
     pub fn held(&self, slot: u32) -> Option<bool> {
-        let is_set = |bits: &[u64]| bits.get(slot as usize / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1);
-        is_set(&self.known).then(|| is_set(&self.held))
+        self.is_set(KNOWN, slot).then(|| self.is_set(HELD, slot))
     }
 
     /// Adds the slots that are not known to `unknown`, which is of as many as there are here.
     pub fn add_unknown(&self, unknown: &mut Bitmap) {
         if self.unknown > 0 {
-            unknown.words_mut().iter_mut().zip(&self.known).for_each(|(word, known)| *word |= !known);
+            unknown.words_mut().iter_mut().zip(self.words(KNOWN)).for_each(|(word, known)| *word |= !known);
             unknown.trim();
         }
     }
 
-    fn flags_of(&self, untold: Untold) -> &[u64] {
+    fn flag_of(untold: Untold) -> usize {
         match untold {
-            Untold::Partly => &self.partly,
-            Untold::Foreign => &self.foreign,
+            Untold::Partly => PARTLY,
+            Untold::Foreign => FOREIGN,
         }
     }
 
     /// Whether the keys of some slot do not tell all of its field.
     pub(crate) fn has_untold(&self, untold: Untold) -> bool {
-        self.flags_of(untold).iter().any(|word| *word != 0)
+        self.flags.iter().any(|flags| flags[Self::flag_of(untold)] != 0)
     }
 
     /// Takes out of `passing` the slots of which keys tell all.
     pub(crate) fn keep_untold(&self, untold: Untold, passing: &mut Bitmap) {
-        passing.words_mut().iter_mut().zip(self.flags_of(untold)).for_each(|(word, flags)| *word &= flags);
+        passing.words_mut().iter_mut().zip(self.words(Self::flag_of(untold))).for_each(|(word, flags)| *word &= flags);
     }
 
     /// Takes out of `passing` the slots that are known not to pass. False: those that are left may pass.
     pub(crate) fn keep(&self, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
-        let flags = match asked {
-            Asked::Empty(wanted) => Some((&self.empty, *wanted)),
-            Asked::Null(wanted) => Some((&self.null, *wanted)),
+        let flag = match asked {
+            Asked::Empty(wanted) => Some((EMPTY, *wanted)),
+            Asked::Null(wanted) => Some((NULL, *wanted)),
             _ => None,
         };
-        if let Some((flags, wanted)) = flags {
+        if let Some((flag, wanted)) = flag {
             let others = if wanted { 0 } else { u64::MAX };
-            passing.words_mut().iter_mut().zip(flags).for_each(|(word, flags)| *word &= flags ^ others);
+            passing.words_mut().iter_mut().zip(self.words(flag)).for_each(|(word, flags)| *word &= flags ^ others);
             return Ok(true);
         }
         let mut found = passing.none_like()?;
         match asked {
             Asked::Keys(ranges) => {
-                for range in ranges {
+                for range in &**ranges {
                     cancel::check()?;
                     self.add(range, &mut found, |_| true)?;
                 }

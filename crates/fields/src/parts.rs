@@ -10,44 +10,77 @@
 //! The way to an element is written `[]`: a path that names one element by its number keeps none and drops none.
 
 use crate::path::{Path, Step};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+/// The way to a value, from its end.
+struct Way<'a> {
+    first: &'a str,
+    last: Option<Taken<'a>>,
+}
+
+/// What was taken last to a value, and before it.
+#[derive(Clone, Copy)]
+struct Taken<'a> {
+    /// A key of an object, or `None`: an element.
+    key: Option<&'a str>,
+    before: Option<&'a Taken<'a>>,
+    depth: usize,
+}
+
+impl<'a> Way<'a> {
+    /// The way on from here.
+    fn to<'b>(&'b self, key: Option<&'b str>) -> Way<'b> {
+        let (before, depth) = (self.last.as_ref(), self.depth() + 1);
+        Way { first: self.first, last: Some(Taken { key, before, depth }) }
+    }
+
+    fn depth(&self) -> usize {
+        self.last.map_or(0, |last| last.depth)
+    }
+
+    /// Whether a path begins with it.
+    fn begins(&self, path: &Path) -> bool {
+        let (first, steps) = path.parts();
+        let is_taken = |taken: &Taken<'_>| match (&steps[taken.depth - 1], taken.key) {
+            (Step::Key(name), Some(key)) => **name == *key,
+            (step, key) => *step == Step::Each && key.is_none(),
+        };
+        first == self.first
+            && steps.len() >= self.depth()
+            && std::iter::successors(self.last.as_ref(), |taken| taken.before).all(is_taken)
+    }
+
+    /// Whether a path ends with it.
+    fn ends(&self, path: &Path) -> bool {
+        path.parts().1.len() == self.depth() && self.begins(path)
+    }
+}
 
 /// Keeps what paths name.
 pub fn include(payload: &mut Map<String, Value>, paths: &[Path]) {
-    let starts = |key: &str| paths.iter().filter(|path| path.parts().0 == key).map(|path| path.parts().1).collect();
-    payload.retain(|key, value| {
-        let left: Vec<&[Step]> = starts(key);
-        if left.is_empty() {
-            return false;
-        }
-        keep(value, &left);
-        true
-    });
+    payload.retain(|key, value| keep(value, &Way { first: key, last: None }, paths));
 }
 
-/// Keeps in a value what the rests of paths name; one that ends here names all of it.
-fn keep(value: &mut Value, left: &[&[Step]]) {
-    if left.iter().any(|steps| steps.is_empty()) {
-        return;
+/// Keeps in a value what paths name that begin with its way; one that ends with it names all of it. False: there are none.
+fn keep(value: &mut Value, way: &Way<'_>, paths: &[Path]) -> bool {
+    if !paths.iter().any(|path| way.begins(path)) {
+        return false;
     }
-    let after = |taken: &dyn Fn(&Step) -> bool| -> Vec<&[Step]> {
-        left.iter().filter(|steps| taken(&steps[0])).map(|steps| &steps[1..]).collect()
-    };
+    if paths.iter().any(|path| way.ends(path)) {
+        return true;
+    }
     match value {
-        Value::Object(object) => object.retain(|key, value| {
-            let left = after(&|step| matches!(step, Step::Key(name) if **name == **key));
-            keep(value, &left);
-            !left.is_empty()
-        }),
+        Value::Object(object) => object.retain(|key, value| keep(value, &way.to(Some(key)), paths)),
         Value::Array(items) => {
-            let left = after(&|step| *step == Step::Each);
-            if left.is_empty() {
-                items.clear();
+            let way = way.to(None);
+            match paths.iter().any(|path| way.begins(path)) {
+                true => items.iter_mut().for_each(|item| _ = keep(item, &way, paths)),
+                false => items.clear(),
             }
-            items.iter_mut().for_each(|item| keep(item, &left));
         }
         _ => {}
     }
+    true
 }
 
 /// Drops what paths name.
@@ -110,7 +143,7 @@ fn merge_below(value: &mut Value, steps: &[Step], keys: &Map<String, Value>) {
             }
             (_, Value::Array(items)) => items.iter_mut().for_each(|item| merge_below(item, rest, keys)),
             // Which elements there should be nobody knows.
-            (_, value) => *value = Value::Array(Vec::new()),
+            (_, value) => *value = json!([]),
         },
     }
 }
@@ -137,7 +170,6 @@ fn merge_keys(object: &mut Map<String, Value>, keys: &Map<String, Value>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn changed(mut payload: Value, change: impl FnOnce(&mut Map<String, Value>)) -> Value {
         change(payload.as_object_mut().unwrap());

@@ -12,7 +12,7 @@
 //! an array of objects.
 
 use ramekin_base::limits::NESTING_MAX;
-use ramekin_base::{Error, Result, excerpt};
+use ramekin_base::{Error, Result, excerpt, message};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fmt;
@@ -39,21 +39,21 @@ impl Path {
     pub fn parse(text: &str) -> Result<Self> {
         let flaw = || {
             let text = excerpt(text, 200);
-            Error::malformed(format!(
+            Error::malformed(message(format_args!(
                 "Invalid json path: '{text}'; keys are letters, digits, _ and -, or in quotes, as in a.b[].\"c d\"[0]"
-            ))
+            )))
         };
         let (first, mut rest) = key(text).ok_or_else(flaw)?;
-        let mut steps = Vec::new();
+        let (mut steps, mut count) = ([const { Step::Each }; STEPS_MAX], 0);
         while !rest.is_empty() {
-            if steps.len() == STEPS_MAX {
-                return Err(Error::malformed(format!("Invalid json path: it has more than {STEPS_MAX} steps")));
-            }
+            let Some(place) = steps.get_mut(count) else {
+                let many = format_args!("Invalid json path: it has more than {STEPS_MAX} steps");
+                return Err(Error::malformed(message(many)));
+            };
             let (step, left) = step(rest).ok_or_else(flaw)?;
-            steps.push(step);
-            rest = left;
+            (*place, rest, count) = (step, left, count + 1);
         }
-        Ok(Self { first: first.into(), steps: steps.into() })
+        Ok(Self { first: first.into(), steps: steps[..count].into() })
     }
 
     /// Of one key at the top.
@@ -65,11 +65,15 @@ impl Path {
     pub fn to_elements(mut self) -> Self {
         if self.steps.last() != Some(&Step::Each) {
             let mut steps = self.steps.into_vec();
+            steps.reserve_exact(1);
             steps.push(Step::Each);
             self.steps = steps.into();
         }
         self
     }
+
+    /// What [`Path::to_elements`] adds at most.
+    pub const STEP_BYTES: u64 = size_of::<Step>() as u64;
 
     /// Its first key: where in a payload it begins.
     pub fn first(&self) -> &str {
@@ -163,7 +167,19 @@ impl Serialize for Path {
 
 impl<'de> Deserialize<'de> for Path {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+        struct Text;
+        impl serde::de::Visitor<'_> for Text {
+            type Value = Path;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a path")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> std::result::Result<Path, E> {
+                Path::parse(text).map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_str(Text)
     }
 }
 

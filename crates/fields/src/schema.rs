@@ -44,7 +44,7 @@ impl Schema {
     }
 
     /// Of a text, which version of the tokenizer makes its words now.
-    pub fn tokens(&self) -> Option<String> {
+    pub fn tokens(&self) -> Option<Box<str>> {
         if let Self::Text(tokenizer) = self { Some(tokenizer.version()) } else { None }
     }
 

@@ -10,12 +10,16 @@
 use crate::key;
 use crate::tokens::{Kind as TokenizerKind, Tokenizer};
 use ramekin_base::{Result, cancel};
-use ramekin_memory::Reservation;
+use ramekin_memory::{BookedVec, Room};
+use std::ops::Range;
 
 /// Words between two looks whether the answer is still wanted.
 const CHECK_WORDS: u32 = 1024;
 /// Bytes that a word may take, while it is made ready to be compared, for each byte as it was written.
 const READY_BYTES: u64 = 4;
+
+/// Words that are looked for at once in a text that must have all.
+const SEEN_MAX: usize = 512;
 
 /// What of some words a text must have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,48 +35,48 @@ pub enum Having {
 pub struct Words {
     having: Having,
     /// Their keys, one behind the other as they were asked.
-    bytes: Vec<u8>,
+    bytes: Box<[u8]>,
     /// Where each different one begins and ends; ascending by its bytes.
-    spans: Vec<(u32, u32)>,
+    spans: Box<[(u32, u32)]>,
     /// Of a phrase, word by word: which of `spans` it is, and with how many words that end here the phrase begins again.
-    phrase: Vec<(u32, u32)>,
+    phrase: Box<[(u32, u32)]>,
 }
 
 impl Words {
-    /// Takes a text apart; `memory` grows by what is kept, and for a while by what that takes.
-    pub(crate) fn new(tokenizer: &Tokenizer, text: &str, having: Having, memory: &mut Reservation) -> Result<Self> {
+    /// Takes a text apart; `room` holds what is kept, and for a while what that takes.
+    pub(crate) fn new(tokenizer: &Tokenizer, text: &str, having: Having, room: &Room) -> Result<Self> {
         let longest = text.split(|letter: char| !tokenizer.is_of_word(letter)).map(str::len).max().unwrap_or(0);
         let ready = longest as u64 * READY_BYTES;
-        memory.grow(ready)?;
+        room.take(ready)?;
         let (mut count, mut len) = (0, 0);
         tokenizer.asked(text, &mut |word| (count, len) = (count + 1, len + word.len().min(key::KEY_MAX)));
-        memory.grow(Self::bytes_of(count, len, having))?;
-        let (mut bytes, mut spans) = (Vec::with_capacity(len), Vec::with_capacity(count));
+        let (mut bytes, mut spans) = (BookedVec::new(room), BookedVec::new(room));
+        bytes.reserve(len)?;
+        spans.reserve(count)?;
+        let mut grown = Ok(());
         tokenizer.asked(text, &mut |word| {
             let from = bytes.len() as u32;
-            bytes.extend_from_slice(&key::of_word(word));
-            spans.push((from, bytes.len() as u32));
+            // There is room: it fails where the text was another one before.
+            let added = bytes.extend(&key::of_word(word)).and_then(|()| spans.push((from, bytes.len() as u32)));
+            if added.is_err() {
+                grown = added;
+            }
         });
-        memory.shrink(ready);
-        let in_order = if having == Having::Phrase { spans.clone() } else { Vec::new() };
+        grown?;
+        room.give(ready);
+        let in_order = BookedVec::copied(if having == Having::Phrase { &spans } else { &[] }, room)?;
         cancel::check()?;
         spans.sort_unstable_by(|one, other| of(&bytes, *one).cmp(of(&bytes, *other)));
         spans.dedup_by(|one, other| of(&bytes, *one) == of(&bytes, *other));
-        let mut words = Self { having, bytes, spans, phrase: in_order };
+        let (bytes, spans, phrase) = (bytes.boxed()?, spans.boxed()?, in_order.boxed()?);
+        let mut words = Self { having, bytes, spans, phrase };
         words.link()?;
         Ok(words)
     }
 
-    /// Bytes of so many words of so many bytes together.
-    fn bytes_of(count: usize, len: usize, having: Having) -> u64 {
-        let lists = if having == Having::Phrase { 2 } else { 1 };
-        // And a bit for each word that a text was seen to have.
-        (len + count * lists * size_of::<(u32, u32)>() + count.div_ceil(8) + size_of::<Self>()) as u64
-    }
-
-    /// Bytes of a copy of it.
+    /// Bytes of a copy of it, beside itself.
     pub(crate) fn held_bytes(&self) -> u64 {
-        Self::bytes_of(self.spans.len().max(self.phrase.len()), self.bytes.len(), self.having)
+        (self.bytes.len() + size_of_val(&*self.spans) + size_of_val(&*self.phrase)) as u64
     }
 
     /// Turns the places of a phrase's words into what a text is compared with (Knuth, Morris, Pratt).
@@ -126,7 +130,21 @@ impl Words {
 
     /// Whether a text has them.
     pub(crate) fn are_in(&self, tokenizer: &Tokenizer, text: &str) -> bool {
-        let mut seen = Seen::new(self);
+        match self.having {
+            // Of more than are seen at once, one part after the other.
+            Having::All if self.len() > SEEN_MAX => {
+                let parts = (0..self.len()).step_by(SEEN_MAX);
+                parts
+                    .map(|from| from..self.len().min(from + SEEN_MAX))
+                    .all(|part| self.some_are_in(part, tokenizer, text))
+            }
+            _ => self.some_are_in(0..self.len(), tokenizer, text),
+        }
+    }
+
+    /// Whether a text has those at some places, all of them where they are asked in a row.
+    fn some_are_in(&self, places: Range<usize>, tokenizer: &Tokenizer, text: &str) -> bool {
+        let mut seen = Seen::new(self, places);
         match (tokenizer.kind, self.having) {
             // Word by word, and not by their beginnings: only the last one may be one.
             (TokenizerKind::Prefix, Having::Phrase) => tokenizer.asked(text, &mut |word| {
@@ -146,8 +164,10 @@ fn of(bytes: &[u8], (from, to): (u32, u32)) -> &[u8] {
 /// What was seen of a text.
 struct Seen<'w> {
     words: &'w Words,
-    /// A bit for each word that was seen, where all must be.
-    bits: Vec<u64>,
+    /// Which of the words it looks for, where all must be seen.
+    places: Range<usize>,
+    /// A bit for each of these that was seen.
+    bits: [u64; SEEN_MAX / 64],
     /// Words that were seen of all, or those of the phrase that stand at the end.
     matched: u32,
     is_enough: bool,
@@ -156,8 +176,8 @@ struct Seen<'w> {
 }
 
 impl<'w> Seen<'w> {
-    fn new(words: &'w Words) -> Self {
-        Self { words, bits: Vec::new(), matched: 0, is_enough: false, left: CHECK_WORDS }
+    fn new(words: &'w Words, places: Range<usize>) -> Self {
+        Self { words, places, bits: [0; SEEN_MAX / 64], matched: 0, is_enough: false, left: CHECK_WORDS }
     }
 
     /// Shows the key of the next word.
@@ -172,8 +192,8 @@ impl<'w> Seen<'w> {
         let place = self.words.place(key);
         match (self.words.having, place) {
             (Having::Any, place) => self.is_enough = place.is_some(),
-            (Having::All, None) => {}
-            (Having::All, Some(place)) => self.see(place),
+            (Having::All, Some(place)) if self.places.contains(&place) => self.see(place - self.places.start),
+            (Having::All, _) => {}
             (Having::Phrase, None) => self.matched = 0,
             (Having::Phrase, Some(place)) => {
                 self.matched = self.words.step(self.matched, place as u32);
@@ -192,11 +212,10 @@ impl<'w> Seen<'w> {
     }
 
     fn see(&mut self, place: usize) {
-        self.bits.resize(self.words.len().div_ceil(64), 0);
         let (word, bit) = (place / 64, 1 << (place % 64));
         self.matched += u32::from(self.bits[word] & bit == 0);
         self.bits[word] |= bit;
-        self.is_enough = self.matched as usize == self.words.len();
+        self.is_enough = self.matched as usize == self.places.len();
     }
 
     /// Whether what was shown has the words. Of a job that was cancelled meanwhile it says nothing.
@@ -214,9 +233,9 @@ mod tests {
 
     fn has(having: Having, text: &str, asked: &str) -> bool {
         let budget = Budget::new(1 << 20);
-        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
-        let words = Words::new(&Tokenizer::default(), asked, having, &mut memory).unwrap();
-        assert!(memory.bytes() >= words.held_bytes());
+        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let words = Words::new(&Tokenizer::default(), asked, having, &room).unwrap();
+        assert!(room.used() >= words.held_bytes());
         words.are_in(&Tokenizer::default(), text)
     }
 
@@ -233,12 +252,23 @@ mod tests {
     }
 
     #[test]
+    fn all_of_very_many_words_are_looked_for_part_by_part() {
+        let words: Vec<String> = (0..2 * SEEN_MAX + 1).map(|number| format!("w{number}")).collect();
+        let asked = words.join(" ");
+        assert!(has(Having::All, &asked, &asked));
+        for missing in [0, SEEN_MAX, 2 * SEEN_MAX] {
+            let text = [&words[..missing], &words[missing + 1..]].concat().join(" ");
+            assert!(!has(Having::All, &text, &asked) && has(Having::Any, &text, &asked));
+        }
+    }
+
+    #[test]
     fn a_phrase_of_beginnings_ends_with_one() {
         let budget = Budget::new(1 << 20);
-        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
-        let mut has = |most, asked| {
+        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let has = |most, asked| {
             let tokenizer = Tokenizer { kind: TokenizerKind::Prefix, max_len: most, ..Tokenizer::default() };
-            let words = Words::new(&tokenizer, asked, Having::Phrase, &mut memory).unwrap();
+            let words = Words::new(&tokenizer, asked, Having::Phrase, &room).unwrap();
             words.are_in(&tokenizer, "Quick brown fox")
         };
         assert!(has(None, "quick brown") && has(None, "quick bro") && has(None, "brown f") && has(None, "bro"));
@@ -249,9 +279,9 @@ mod tests {
     #[test]
     fn words_that_find_no_memory_are_refused() {
         let budget = Budget::new(1 << 20);
-        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
+        let room = Room::new(0, budget.root().child("queries", ""), None);
         for asked in ["a b ".repeat(100_000), "x".repeat(1 << 20)] {
-            let refused = Words::new(&Tokenizer::default(), &asked, Having::Any, &mut memory).unwrap_err();
+            let refused = Words::new(&Tokenizer::default(), &asked, Having::Any, &room).unwrap_err();
             assert!(refused.kind().is_memory(), "{refused}");
         }
     }
@@ -259,8 +289,8 @@ mod tests {
     #[test]
     fn a_long_text_is_left_when_nobody_waits_for_the_answer() {
         let budget = Budget::new(1 << 20);
-        let mut memory = budget.root().child("queries", "").try_reserve(0).unwrap();
-        let words = Words::new(&Tokenizer::default(), "last", Having::Any, &mut memory).unwrap();
+        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let words = Words::new(&Tokenizer::default(), "last", Having::Any, &room).unwrap();
         let text = format!("{}last", "a ".repeat(CHECK_WORDS as usize));
         assert!(words.are_in(&Tokenizer::default(), &text));
         let token = cancel::Token::new();

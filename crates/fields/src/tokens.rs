@@ -8,6 +8,7 @@
 
 use crate::key;
 use crate::words::{Language, STEMS_VERSION, Stem, StopWords, folded, is_spaceless, pieces, plain};
+use ramekin_base::message;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
@@ -65,10 +66,10 @@ const TOKENS_VERSION: u32 = 1;
 
 impl Tokenizer {
     /// What the tokens of an index follow from, beside what it was told: with another version they may be others.
-    pub(crate) fn version(&self) -> String {
+    pub(crate) fn version(&self) -> Box<str> {
         let (major, minor, micro) = char::UNICODE_VERSION;
-        let stems = if self.stem.is_some() { format!(", {STEMS_VERSION}") } else { String::new() };
-        format!("tokens {TOKENS_VERSION}, unicode {major}.{minor}.{micro}{stems}")
+        let [and, stems] = if self.stem.is_some() { [", ", STEMS_VERSION] } else { [""; 2] };
+        message(format_args!("tokens {TOKENS_VERSION}, unicode {major}.{minor}.{micro}{and}{stems}")).into()
     }
 
     /// The version of indexes that do not say it; those that have stems are of no version that is known.
@@ -76,7 +77,7 @@ impl Tokenizer {
 
     /// Whether an index of this version has the tokens that texts have now.
     pub(crate) fn is_of(&self, version: Option<&str>) -> bool {
-        self.version() == version.unwrap_or(Self::UNSAID)
+        *self.version() == *version.unwrap_or(Self::UNSAID)
     }
 
     /// Shows the tokens of a text that is stored.
@@ -130,7 +131,7 @@ impl Tokenizer {
                 word = word.to_lowercase().into();
             }
             if self.folding {
-                word = folded(&word).into();
+                word = Cow::Owned(folded(&word).into());
             }
             if stops && self.stop_words.holds(&word) {
                 return;
@@ -169,7 +170,7 @@ fn each_apart(run: &str, each: &mut dyn FnMut(&str)) {
 
 impl Tokenizer {
     /// The same without the words of these languages, and without these words.
-    pub fn without(mut self, languages: Vec<Language>, words: Vec<String>) -> Self {
+    pub fn without(mut self, languages: Box<[Language]>, words: Box<[Box<str>]>) -> Self {
         self.stop_words = StopWords::new(languages, words, self.lowercase);
         self
     }
@@ -204,14 +205,14 @@ mod tests {
 
     #[test]
     fn words_that_do_not_count() {
-        let english = Tokenizer::default().without(vec![Language::English], vec!["Fox".into()]);
+        let english = Tokenizer::default().without([Language::English].into(), ["Fox".into()].into());
         assert_eq!(stored(&english, "The quick fox is not THERE"), ["quick"]);
         let mut asked = Vec::new();
         let beginnings = Tokenizer { kind: Kind::Prefix, ..english.clone() };
         beginnings.asked("Not quick", &mut |token| asked.push(token.to_owned()));
         assert_eq!((asked, stored(&beginnings, "not a")), (vec!["not".to_owned(), "quick".into()], Vec::new()));
         let exact = Tokenizer { lowercase: false, ..Tokenizer::default() };
-        let exact = exact.without(vec![Language::English], vec!["Fox".into()]);
+        let exact = exact.without([Language::English].into(), ["Fox".into()].into());
         assert_eq!(stored(&exact, "The the fox Fox"), ["The", "fox"]);
     }
 
@@ -220,9 +221,10 @@ mod tests {
         let stem = Some(Stem::English);
         let stems = Tokenizer { stem, min_len: Some(4), ..Tokenizer::default() };
         assert_eq!(stored(&stems, "running foxes"), Vec::<String>::new());
-        let stems = Tokenizer { stem, ..Tokenizer::default() }.without(Vec::new(), vec!["run".into()]);
+        let stems = Tokenizer { stem, ..Tokenizer::default() }.without(Box::default(), ["run".into()].into());
         assert_eq!(stored(&stems, "run running"), ["run"]);
-        let folding = Tokenizer { folding: true, ..Tokenizer::default() }.without(Vec::new(), vec!["uber".into()]);
+        let folding =
+            Tokenizer { folding: true, ..Tokenizer::default() }.without(Box::default(), ["uber".into()].into());
         assert_eq!(stored(&folding, "Über façade straße Łódź Ærø 東京"), ["facade", "strasse", "lodz", "aero", "東京"]);
     }
 

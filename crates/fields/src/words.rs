@@ -156,20 +156,22 @@ const JAPANESE: [&str; 44] = [
 /// Words that do not count.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopWords {
-    languages: Vec<Language>,
+    languages: Box<[Language]>,
     /// Ascending.
-    words: Vec<Box<str>>,
+    words: Box<[Box<str>]>,
 }
 
 impl StopWords {
-    pub(crate) fn new(mut languages: Vec<Language>, words: Vec<String>, lowercase: bool) -> Self {
+    pub(crate) fn new(languages: Box<[Language]>, words: Box<[Box<str>]>, lowercase: bool) -> Self {
+        let (mut languages, mut words) = (languages.into_vec(), words.into_vec());
         languages.sort_unstable();
         languages.dedup();
-        let kept = |word: String| if lowercase { word.to_lowercase().into() } else { word.into() };
-        let mut words: Vec<Box<str>> = words.into_iter().map(kept).collect();
+        if lowercase {
+            words.iter_mut().for_each(|word| *word = word.to_lowercase().into());
+        }
         words.sort_unstable();
         words.dedup();
-        Self { languages, words }
+        Self { languages: languages.into(), words: words.into() }
     }
 
     pub(crate) fn holds(&self, word: &str) -> bool {
@@ -302,17 +304,22 @@ const FOLDED: [(char, &str); 38] = [
 ];
 
 /// A word with Latin letters as ASCII writes them; others stay.
-pub(crate) fn folded(word: &str) -> String {
-    let mut folded = String::with_capacity(word.len());
-    for letter in word.nfc() {
-        let plain = FOLDED.iter().find(|(own, _)| *own == letter).map(|(_, plain)| *plain);
-        match plain {
-            _ if letter.is_ascii() || !is_latin(letter) => folded.push(letter),
-            Some(plain) => folded.push_str(plain),
-            None => folded.extend(std::iter::once(letter).nfkd().filter(|letter| !is_combining_mark(*letter))),
-        }
-    }
-    folded
+pub(crate) fn folded(word: &str) -> Box<str> {
+    let letters = word.nfc().flat_map(|letter| {
+        let is_same = letter.is_ascii() || !is_latin(letter);
+        let plain = FOLDED.iter().find(|(own, _)| *own == letter).map_or("", |(_, plain)| plain);
+        let marked = (!is_same && plain.is_empty()).then_some(letter);
+        let bare = marked.into_iter().nfkd().filter(|letter| !is_combining_mark(*letter));
+        is_same.then_some(letter).into_iter().chain(plain.chars()).chain(bare)
+    });
+    text_of(word.len(), letters)
+}
+
+/// Letters one after the other, of about so many bytes.
+fn text_of(expected: usize, letters: impl Iterator<Item = char>) -> Box<str> {
+    let mut text = String::with_capacity(expected);
+    text.extend(letters);
+    text.into()
 }
 
 fn is_latin(letter: char) -> bool {
@@ -338,8 +345,8 @@ pub(crate) fn pieces(text: &str) -> impl Iterator<Item = &str> {
 const PIECE_BYTES: usize = 4 << 10;
 
 /// A text in small letters without accents, whatever their script, and with one form of letters that have several.
-pub(crate) fn plain(text: &str) -> String {
-    text.nfkd().filter(|letter| !is_combining_mark(*letter)).flat_map(char::to_lowercase).nfc().collect()
+pub(crate) fn plain(text: &str) -> Box<str> {
+    text_of(text.len(), text.nfkd().filter(|letter| !is_combining_mark(*letter)).flat_map(char::to_lowercase).nfc())
 }
 
 /// Whether a letter is of a script that puts no spaces between words.
@@ -389,10 +396,10 @@ mod tests {
 
     #[test]
     fn plain_letters() {
-        assert_eq!(plain("Über naïve ＡＢＣ Ω"), "uber naive abc ω");
+        assert_eq!(&*plain("Über naïve ＡＢＣ Ω"), "uber naive abc ω");
         // Syllables of Hangul stay whole.
-        assert_eq!(plain("한국"), "한국");
-        assert_eq!(folded("Œuvre ﬁn ДА"), "OEuvre fin ДА");
+        assert_eq!(&*plain("한국"), "한국");
+        assert_eq!(&*folded("Œuvre ﬁn ДА"), "OEuvre fin ДА");
     }
 
     /// Of each language the letters and endings that its stems are made by, one line each.

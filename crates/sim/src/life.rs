@@ -340,8 +340,8 @@ fn few(rng: &mut Rng) -> Selection {
 /// Passes the points whose number is below `bound`.
 fn below(bound: i64) -> Filter {
     let test = Test::Range(Span { lt: Some(bound as f64), ..Span::default() });
-    let condition = Condition::Field(FieldCondition { path: FieldPath::of_key("n"), tests: vec![test] });
-    Filter { must: vec![condition], ..Filter::default() }
+    let condition = Condition::Field(FieldCondition { path: FieldPath::of_key("n"), tests: [test].into() });
+    Filter { must: [condition].into(), ..Filter::default() }
 }
 
 /// The points that have a number, with it.

@@ -32,7 +32,7 @@ pub(crate) fn written(
     let look = |view: &crate::collection::View, (): &()| {
         let places = read::places(shared, view, ids)?;
         let there: Vec<_> = ids.iter().zip(&places).filter_map(|(id, place)| Some((*id, (*place)?))).collect();
-        let mut passed = Matching::new(shared, &shared.pages, view, &filter).points(&there)?.into_iter();
+        let mut passed = Matching::new(shared, &shared.pages, view, &filter)?.points(&there)?.into_iter();
         let is_written = |place: &Option<read::Place>| match (place.is_some(), mode) {
             (false, Mode::Upsert | Mode::InsertOnly) => true,
             (false, Mode::UpdateOnly | Mode::Vectors) => false,

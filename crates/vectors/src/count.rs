@@ -29,7 +29,7 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, e
     let filter = collection.config.load().resolve(filter, &shared.accounts.queries)?;
     let filter = &filter;
     let sealed = |view: &View| {
-        let matching = Matching::new(shared, &shared.pages, view, filter);
+        let matching = Matching::new(shared, &shared.pages, view, filter)?;
         let mut count = 0;
         for (at, segment) in view.segments.iter().enumerate() {
             let passing = matching.passing(at)?;
@@ -57,7 +57,7 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, e
         Ok(count)
     };
     let growing = |view: &View, sealed: &u64| {
-        let matching = Matching::new(shared, &shared.pages, view, filter);
+        let matching = Matching::new(shared, &shared.pages, view, filter)?;
         let mut count = *sealed;
         read::each_growing(view, |page| {
             matching.keep(page)?;

@@ -79,14 +79,14 @@ struct Sealed {
 impl Asked<'_> {
     fn sealed(&self, view: &View) -> Result<Sealed> {
         let account = &self.shared.accounts.queries;
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
+        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
         let counts = Counts { by_key: BTreeMap::new(), memory: account.try_reserve(0)? };
         let mut sealed = Sealed { counts, parts: Vec::new() };
         for (at, segment) in view.segments.iter().enumerate() {
             let mut rows = matching.passing(at)?.sure(&matching, at)?;
             let (index, unknown) =
                 field_index::known(segment, (self.path, self.schema), &mut rows, &self.shared.bitmaps)?;
-            for some in unknown.iter().flat_map(|unknown| unknown.chunks(TEXTS)) {
+            for some in unknown.iter().flat_map(|unknown| unknown.chunks::<TEXTS>()) {
                 let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Sealed(at, *row))).collect();
                 self.add(view, &points, &mut sealed.counts)?;
             }
@@ -115,7 +115,7 @@ impl Asked<'_> {
         let mut held = account.try_reserve(0)?;
         let memory = account.try_reserve(sealed.counts.memory.bytes())?;
         let mut fresh = Counts { by_key: sealed.counts.by_key.clone(), memory };
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
+        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
         read::each_growing(view, |page| {
             matching.keep(page)?;
             page.chunks(TEXTS).try_for_each(|points| self.add(view, points, &mut fresh))
@@ -170,7 +170,7 @@ impl Asked<'_> {
         match &**self.schema {
             Schema::Bool => Ok(FacetValue::Bool(key == [1])),
             Schema::Integer { .. } => key::integer_of(key).map(FacetValue::Integer).ok_or_else(broken),
-            Schema::Uuid => key::uuid_of(key).map(FacetValue::Word).ok_or_else(broken),
+            Schema::Uuid => key::uuid_of(key).map(|uuid| FacetValue::Word(uuid.to_string())).ok_or_else(broken),
             _ => match key::word_of(key) {
                 Some(word) => Ok(FacetValue::Word(word.to_owned())),
                 // Of a long one the key has the beginning.

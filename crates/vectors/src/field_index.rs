@@ -44,7 +44,7 @@ pub(crate) struct FieldJson {
     pub(crate) run: Option<String>,
     /// Of texts, which version of the tokenizer made its words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tokens: Option<String>,
+    pub(crate) tokens: Option<Box<str>>,
 }
 
 /// An open `.field` file.

@@ -357,7 +357,9 @@ impl Inner {
         for field in &mut self.fields {
             let own = known.iter_mut().find(|known| known.path == *field.path() && known.schema == *field.schema());
             let mut values = own.map(|own| std::mem::take(&mut own.values)).unwrap_or_default().into_iter();
-            (0..points).for_each(|_| field.push(values.next().flatten()));
+            for _ in 0..points {
+                self.is_short |= !field.push(values.next().flatten(), &mut self.fields_memory);
+            }
         }
     }
 

@@ -25,14 +25,14 @@ pub(crate) struct Matching<'a> {
     pub(crate) view: &'a View,
     pub(crate) filter: &'a Prepared<'a>,
     /// Of payloads.
-    keys: Vec<&'a str>,
+    keys: Box<[&'a str]>,
     /// Of each growing part of the view, once it was asked, what its fields say.
     new: RefCell<BTreeMap<usize, Rc<NewPassing>>>,
 }
 
 impl<'a> Matching<'a> {
-    pub(crate) fn new(shared: &'a Shared, pages: &'a Pages, view: &'a View, filter: &'a Prepared<'a>) -> Self {
-        Self { shared, pages, view, filter, keys: filter.keys(), new: RefCell::default() }
+    pub(crate) fn new(shared: &'a Shared, pages: &'a Pages, view: &'a View, filter: &'a Prepared<'a>) -> Result<Self> {
+        Ok(Self { shared, pages, view, filter, keys: filter.keys(filter.room())?, new: RefCell::default() })
     }
 
     /// Which slots of a growing part pass, or may: as it was when it was asked first.

@@ -117,7 +117,7 @@ impl Asking<'_> {
     /// The first points of the segments of a view.
     fn sealed(&self, view: &View) -> Result<First> {
         let mut first = self.first()?;
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
+        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
         for (at, segment) in view.segments.iter().enumerate() {
             let mut passing = matching.passing(at)?;
             let (own, unknown) =
@@ -125,10 +125,10 @@ impl Asking<'_> {
             if let Some(own) = own {
                 self.walk(&matching, at, &passing, &own, &mut first)?;
             }
-            for mut rows in unknown.iter().flat_map(|unknown| unknown.chunks(TEXTS)) {
+            for mut rows in unknown.iter().flat_map(|unknown| unknown.chunks::<TEXTS>()) {
                 let mut passed = passing.of(&matching, at, &rows)?.into_iter();
                 rows.retain(|_| passed.next().unwrap_or(false));
-                self.add(view, &read::sealed_page(self.shared, view, at, rows)?, &mut first)?;
+                self.add(view, &read::sealed_page(self.shared, view, at, rows.to_vec())?, &mut first)?;
             }
         }
         first.settle();
@@ -146,8 +146,9 @@ impl Asking<'_> {
     ) -> Result<()> {
         let (index, pages) = (&field.index, &self.shared.pages);
         let Asked::Keys(ranges) = &self.asked else { return Err(Error::bug("an order is of keys")) };
-        let Some(codes) = index.codes(pages, ranges)?.pop() else { return Ok(()) };
-        let Range { mut start, mut end } = index.places(pages, &codes)?;
+        let found = index.codes(pages, ranges, self.filter.room())?;
+        let Some(codes) = found.last() else { return Ok(()) };
+        let Range { mut start, mut end } = index.places(pages, codes)?;
         let (mut left, mut of) = (self.limit, Codes::default());
         let mut hits: Vec<(u32, u32)> = Vec::with_capacity(STEP as usize);
         while start < end && left > 0 {
@@ -202,7 +203,7 @@ impl Asking<'_> {
     fn answer(&self, view: &View, sealed: &First, from: usize, parts: &Parts) -> Result<Option<Held<Vec<Record>>>> {
         let mut first = self.first()?;
         sealed.entries.iter().try_for_each(|entry| first.push(*entry))?;
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter);
+        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
         read::each_growing_to(view, LOOKS, |page| {
             matching.keep(page)?;
             page.chunks(TEXTS).try_for_each(|points| self.add(view, points, &mut first))

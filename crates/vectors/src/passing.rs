@@ -80,7 +80,7 @@ impl Matching<'_> {
         let fields = segment.fields.read().clone();
         let rows = segment.meta.points as usize;
         let known = Known { segment, pages: self.pages, fields: &fields };
-        let evaluation = Evaluation { pages: self.pages, segment: &known, rows };
+        let evaluation = Evaluation { pages: self.pages, segment: &known, rows, room: self.filter.room() };
         let remembered = &self.shared.remembered;
         let points = self.view.segments.iter().map(|segment| u64::from(segment.meta.points)).sum();
         let answer = remembered.ask(segment, points, &fields, self.filter);
@@ -142,7 +142,8 @@ impl Matching<'_> {
         let (inner, pool) = (part.read(), &self.shared.bitmaps);
         let slots = inner.slots();
         let mut may = Bitmap::all(slots, pool)?;
-        let evaluation = Evaluation { pages: self.pages, segment: &New(&inner), rows: slots };
+        let (segment, room) = (&New(&inner), self.filter.room());
+        let evaluation = Evaluation { pages: self.pages, segment, rows: slots, room };
         let Verdict { is_exact, unsure, .. } = evaluation.keep(self.filter, &mut may)?;
         let mut unsure = unsure.map_or_else(|| Bitmap::none(slots, pool), Ok)?;
         inner.fields().iter().for_each(|field| field.add_unknown(&mut unsure));

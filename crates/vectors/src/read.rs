@@ -336,7 +336,7 @@ fn scroll_from(
     filter: &Prepared<'_>,
     parts: &Parts,
 ) -> Result<Held<Page>> {
-    let matching = Matching::new(shared, &shared.pages, view, filter);
+    let matching = Matching::new(shared, &shared.pages, view, filter)?;
     let mut fetcher = Fetcher::new(shared, &shared.pages, view, parts)?;
     // Points may come while it looks; a page that is full says where to go on.
     let limit = limit.min(view.points_at_most() + MARGIN);

@@ -112,7 +112,7 @@ fn from_segments(
         collection.reservoir.offer(shared, &query.using, &vector);
     }
     let pages = shared.pages.counted();
-    let matching = Matching::new(shared, &pages, view, filter);
+    let matching = Matching::new(shared, &pages, view, filter)?;
     let passed = (!query.filter.is_empty()).then(|| Passed::new(shared, &matching)).transpose()?;
     let mut scratch = shared.scratch()?;
     let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
@@ -226,7 +226,7 @@ fn passing_of(
     sealed: &FromSegments,
 ) -> Result<Vec<Found>> {
     let wanted = reach(view, query);
-    let matching = Matching::new(shared, &sealed.pages, view, filter);
+    let matching = Matching::new(shared, &sealed.pages, view, filter)?;
     let new = matching.new_points(at)?;
     let may_pass = |slot: u32| new.may_pass(slot);
     // A payload takes a read at most, also those of the results.

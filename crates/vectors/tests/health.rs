@@ -61,8 +61,8 @@ fn path(text: &str) -> FieldPath {
 
 fn equal(field: &str, value: i64) -> Filter {
     let tests = vec![Test::Match(Match::Value(Scalar::Integer(value)))];
-    let field = FieldCondition { path: path(field), tests };
-    Filter { must: vec![Condition::Field(field)], ..Filter::default() }
+    let field = FieldCondition { path: path(field), tests: tests.into() };
+    Filter { must: [Condition::Field(field)].into(), ..Filter::default() }
 }
 
 /// A folder with a segment and an index of the field `n`.

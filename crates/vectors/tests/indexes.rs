@@ -132,8 +132,9 @@ fn condition(rng: &mut Rng) -> Condition {
 fn filter(rng: &mut Rng) -> Filter {
     let some = |rng: &mut Rng, most: u64| -> Vec<Condition> { (0..rng.below(most)).map(|_| condition(rng)).collect() };
     let (must, should, must_not) = (some(rng, 3), some(rng, 3), some(rng, 2));
-    let min_should = rng.chance(0.2).then(|| MinShould { conditions: some(rng, 4), least: rng.below(3) as usize });
-    Filter { must, should, must_not, min_should }
+    let min_should =
+        rng.chance(0.2).then(|| MinShould { conditions: some(rng, 4).into(), least: rng.below(3) as usize });
+    Filter { must: must.into(), should: should.into(), must_not: must_not.into(), min_should }
 }
 
 /// Each kind, on all paths; of words those that are taken apart as without an index.
@@ -161,7 +162,7 @@ impl Drawn {
         world.create().unwrap();
         // One of each test by itself, and many joined.
         let mut filters: Vec<Filter> = (0..FILTERS).map(|_| filter(&mut rng)).collect();
-        filters.extend((0..FILTERS).map(|_| Filter { must: vec![condition(&mut rng)], ..Filter::default() }));
+        filters.extend((0..FILTERS).map(|_| Filter { must: [condition(&mut rng)].into(), ..Filter::default() }));
         Self { rng, disk, budget, world: Some(world), model: BTreeMap::new(), filters }
     }
 

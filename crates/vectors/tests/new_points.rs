@@ -28,8 +28,8 @@ fn path(text: &str) -> Path {
 }
 
 fn field(name: &str, test: Test) -> Filter {
-    let condition = Condition::Field(FieldCondition { path: path(name), tests: vec![test] });
-    Filter { must: vec![condition], ..Filter::default() }
+    let condition = Condition::Field(FieldCondition { path: path(name), tests: [test].into() });
+    Filter { must: [condition].into(), ..Filter::default() }
 }
 
 fn number(value: i64) -> Test {
@@ -113,8 +113,8 @@ fn a_filter_of_an_indexed_field_reads_no_new_payload() {
     for (filter, passing) in [
         (field("n", number(99_999)), 0),
         (field("n", Test::Range(Span { lt: Some(500.0), ..Span::default() })), 500),
-        (field("w", Test::Match(Match::Any(Scalars::words(vec!["w3".into(), "none".into()])))), 429),
-        (Filter { must_not: vec![Condition::IsEmpty(path("t"))], ..Filter::default() }, 0),
+        (field("w", Test::Match(Match::Any(Scalars::words(["w3".into(), "none".into()].into())))), 429),
+        (Filter { must_not: [Condition::IsEmpty(path("t"))].into(), ..Filter::default() }, 0),
     ] {
         let (found, profile) = here.query(&filter, None);
         assert_eq!((found.len(), profile.reads), (passing.min(10), 0), "{filter:?}");
@@ -187,21 +187,21 @@ fn filter(rng: &mut Rng) -> Filter {
     let test = |rng: &mut Rng| match rng.below(9) {
         0 => number(rng.below(4) as i64),
         1 => Test::Range(Span { gte: Some(rng.below(4) as f64 - 0.5), lt: Some(3.0), ..Span::default() }),
-        2 => Test::Match(Match::Except(Scalars::integers(vec![0, 1]))),
-        3 => Test::Match(Match::Any(Scalars::words(vec!["a".into(), "b".into()]))),
+        2 => Test::Match(Match::Except(Scalars::integers([0, 1].into()))),
+        3 => Test::Match(Match::Any(Scalars::words(["a".into(), "b".into()].into()))),
         4 => Test::Match(Match::Text("b a".into())),
         5 => Test::Match(Match::Phrase("a b".into())),
         6 => Test::IsEmpty(rng.chance(0.5)),
         7 => Test::IsNull(rng.chance(0.5)),
-        _ => Test::Match(Match::Except(Scalars::words(vec!["a".into()]))),
+        _ => Test::Match(Match::Except(Scalars::words(["a".into()].into()))),
     };
     let mut some = |most: u64| -> Vec<Condition> {
         let name = |rng: &mut Rng| FIELDS[rng.below(4) as usize].0;
         (0..rng.below(most))
-            .map(|_| Condition::Field(FieldCondition { path: path(name(rng)), tests: vec![test(rng)] }))
+            .map(|_| Condition::Field(FieldCondition { path: path(name(rng)), tests: [test(rng)].into() }))
             .collect()
     };
-    Filter { must: some(3), should: some(3), must_not: some(2), min_should: None }
+    Filter { must: some(3).into(), should: some(3).into(), must_not: some(2).into(), min_should: None }
 }
 
 /// Upserts, changes of payloads, deletes and seals in any order: filters select what the payloads say, wherever points are.

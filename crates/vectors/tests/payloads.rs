@@ -145,19 +145,19 @@ fn same(model: &Model, store: &Store) {
 /// One of each kind that looks at what changes here.
 fn filters() -> Vec<Filter> {
     let path = |text: &str| ramekin_fields::Path::parse(text).unwrap();
-    let field = |text: &str, test| Condition::Field(FieldCondition { path: path(text), tests: vec![test] });
+    let field = |text: &str, test| Condition::Field(FieldCondition { path: path(text), tests: [test].into() });
     let one = || field("a", Test::Match(Match::Value(Scalar::Integer(1))));
     let several = Span { gte: Some(2), ..Span::default() };
     vec![
-        Filter { must: vec![one()], ..Filter::default() },
-        Filter { must_not: vec![one(), Condition::IsEmpty(path("n"))], ..Filter::default() },
+        Filter { must: [one()].into(), ..Filter::default() },
+        Filter { must_not: [one(), Condition::IsEmpty(path("n"))].into(), ..Filter::default() },
         Filter {
-            should: vec![field("b[]", Test::Range(Span::default())), Condition::IsNull(path("d.e"))],
+            should: [field("b[]", Test::Range(Span::default())), Condition::IsNull(path("d.e"))].into(),
             ..Filter::default()
         },
-        Filter { must: vec![field("b", Test::Count(several))], ..Filter::default() },
-        Filter { must: vec![Condition::HasId((0..40).step_by(3).map(PointId::Num).collect())], ..Filter::default() },
-        Filter { must: vec![Condition::HasVector("none".into())], ..Filter::default() },
+        Filter { must: [field("b", Test::Count(several))].into(), ..Filter::default() },
+        Filter { must: [Condition::HasId((0..40).step_by(3).map(PointId::Num).collect())].into(), ..Filter::default() },
+        Filter { must: [Condition::HasVector("none".into())].into(), ..Filter::default() },
     ]
 }
 

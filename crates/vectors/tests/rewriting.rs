@@ -76,7 +76,8 @@ impl Drawn {
             5 => {
                 let few = asked(&mut self.rng);
                 let slice = Condition::Slice { total: 4, index: self.rng.below(4) as u32 };
-                let filter = Filter { must: [few.filter.must.clone(), vec![slice.clone()]].concat(), ..few.filter };
+                let filter =
+                    Filter { must: [&few.filter.must[..], std::slice::from_ref(&slice)].concat().into(), ..few.filter };
                 let selected = self.selected(&filter);
                 let in_slice = self.selected(&must(vec![slice]));
                 let wanted: Vec<PointId> =
@@ -177,7 +178,7 @@ impl Drawn {
             }
             _ => {
                 let has = Condition::HasId(self.ids(100).into());
-                vec![has.clone(), Condition::Filter(Filter { must_not: vec![has], ..Filter::default() })]
+                vec![has.clone(), Condition::Filter(Filter { must_not: [has].into(), ..Filter::default() })]
             }
         };
         let mut found = Vec::new();

@@ -124,8 +124,8 @@ fn a_flush_that_reads_its_log_stops_neither_writes_nor_queries() {
 /// Lets all of [`points`] with so long a payload pass.
 fn filter(payload: usize) -> Filter {
     let test = Test::Match(Match::Value(Scalar::Word("x".repeat(payload).into())));
-    let field = FieldCondition { path: ramekin_fields::Path::of_key("t"), tests: vec![test] };
-    Filter { must: vec![Condition::Field(field)], ..Filter::default() }
+    let field = FieldCondition { path: ramekin_fields::Path::of_key("t"), tests: [test].into() };
+    Filter { must: [Condition::Field(field)].into(), ..Filter::default() }
 }
 
 #[test]

@@ -34,9 +34,9 @@ pub fn read(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Filter> {
 /// Reads a field of a filter; false if it is none.
 fn part(reader: &mut Reader<'_>, key: &str, room: &mut Room, filter: &mut Filter) -> Decoded<bool> {
     match key {
-        "must" => filter.must = conditions(reader, room)?.finish(),
-        "should" => filter.should = conditions(reader, room)?.finish(),
-        "must_not" => filter.must_not = conditions(reader, room)?.finish(),
+        "must" => filter.must = conditions(reader, room)?.boxed()?,
+        "should" => filter.should = conditions(reader, room)?.boxed()?,
+        "must_not" => filter.must_not = conditions(reader, room)?.boxed()?,
         "min_should" if reader.null()? => {}
         "min_should" => filter.min_should = Some(min_should(reader, room)?),
         _ => return Ok(false),
@@ -70,7 +70,7 @@ fn min_should(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<MinShould> {
         Ok(())
     })?;
     Ok(MinShould {
-        conditions: list.ok_or_else(|| Flaw::missing("conditions"))?.finish(),
+        conditions: list.ok_or_else(|| Flaw::missing("conditions"))?.boxed()?,
         least: least.ok_or_else(|| Flaw::missing("min_count"))?,
     })
 }
@@ -113,7 +113,7 @@ fn condition(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
     })?;
     match (path, other) {
         (Some(_), _) if tests.is_empty() => Err(Flaw::invalid("At least one field condition must be specified")),
-        (Some(path), _) => Ok(Condition::Field(FieldCondition { path, tests: tests.finish() })),
+        (Some(path), _) => Ok(Condition::Field(FieldCondition { path, tests: tests.boxed()? })),
         (None, Some(other)) => Ok(other),
         (None, None) if is_filter => Ok(Condition::Filter(filter)),
         (None, None) => Err(Flaw::malformed(KINDS)),
@@ -179,6 +179,7 @@ fn nested(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
         }
         Ok(())
     })?;
+    room.take(Path::STEP_BYTES)?;
     let path = path.ok_or_else(|| Flaw::missing("key"))?.to_elements();
     let filter = filter.ok_or_else(|| Flaw::missing("filter"))?;
     Ok(Condition::Nested { path, filter })
@@ -257,8 +258,8 @@ fn scalars(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Scalars> {
         Ok(())
     })?;
     Ok(match integers.is_empty() {
-        true => Scalars::words(words.finish()),
-        false => Scalars::integers(integers.finish()),
+        true => Scalars::words(words.boxed()?),
+        false => Scalars::integers(integers.boxed()?),
     })
 }
 
@@ -355,13 +356,13 @@ fn geo_polygon(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<GeoPolygon> 
         match key {
             "exterior" => exterior = Some(ring(reader, room)?),
             "interiors" if reader.null()? => {}
-            "interiors" => _ = reader.array(|reader, _| Ok(interiors.push(ring(reader, room)?.finish())?))?,
+            "interiors" => _ = reader.array(|reader, _| Ok(interiors.push(ring(reader, room)?.boxed()?)?))?,
             _ => reader.skip()?,
         }
         Ok(())
     })?;
     let exterior = exterior.ok_or_else(|| Flaw::missing("exterior"))?;
-    Ok(GeoPolygon::new(exterior.finish(), interiors.finish())?)
+    Ok(GeoPolygon::new(exterior.boxed()?, interiors.boxed()?)?)
 }
 
 /// Reads `{"points": [...]}`.
@@ -399,14 +400,14 @@ mod tests {
 
     /// The only condition of a filter.
     fn one(condition: &str) -> Result<Condition> {
-        Ok(decode(&format!(r#"{{"must":{condition}}}"#))?.must.remove(0))
+        Ok(decode(&format!(r#"{{"must":{condition}}}"#))?.must[0].clone())
     }
 
     fn test_of(test: &str) -> Test {
         match one(&format!(r#"{{"key":"a.b[]",{test}}}"#)).unwrap() {
-            Condition::Field(mut field) => {
+            Condition::Field(field) => {
                 assert_eq!(field.path, Path::parse("a.b[]").unwrap());
-                field.tests.remove(0)
+                field.tests[0].clone()
             }
             other => panic!("{other:?}"),
         }
@@ -440,9 +441,12 @@ mod tests {
         assert_eq!(test_of(r#""match":{"value":true}"#), Test::Match(Match::Value(Scalar::Bool(true))));
         assert_eq!(
             test_of(r#""match":{"any":["b","a"]}"#),
-            Test::Match(Match::Any(Scalars::words(vec!["a".into(), "b".into()])))
+            Test::Match(Match::Any(Scalars::words(["a".into(), "b".into()].into())))
         );
-        assert_eq!(test_of(r#""match":{"except":[2,1]}"#), Test::Match(Match::Except(Scalars::integers(vec![1, 2]))));
+        assert_eq!(
+            test_of(r#""match":{"except":[2,1]}"#),
+            Test::Match(Match::Except(Scalars::integers([1, 2].into())))
+        );
         assert_eq!(test_of(r#""match":{"phrase":"x y"}"#), Test::Match(Match::Phrase("x y".into())));
         let span = Span { gt: Some(1.0), lte: Some(2.5), ..Span::default() };
         assert_eq!(test_of(r#""range":{"gt":1,"lte":2.5,"lt":null}"#), Test::Range(span));

@@ -330,10 +330,9 @@ impl<'a> Reader<'a> {
             )));
         }
         serde_json::from_str(text).map_err(|error| {
-            // It repeats what it was given, of which there is little.
-            let message = error.to_string();
+            let told = message(error);
             // serde counts lines and columns inside the value; where the value stands helps more.
-            let what = message.split(" at line ").next().unwrap_or_default();
+            let what = told.split(" at line ").next().unwrap_or_default();
             Flaw::malformed(format_args!("{what} at byte {at}"))
         })
     }

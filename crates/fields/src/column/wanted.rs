@@ -9,13 +9,17 @@
 //! ```
 
 use super::{BLOCK, block_bytes, get};
+use ramekin_base::Few;
 use std::ops::Range;
+
+/// Pieces at most: those that lie apart cost as much as the first each.
+pub(crate) const PIECES_MAX: usize = 64;
 
 /// Codes that are asked for.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted {
     /// Each costs as much.
-    pieces: Vec<Piece>,
+    pieces: Few<Piece, PIECES_MAX>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +28,12 @@ enum Piece {
     Range(u32, u32),
     /// The first code, and a bit for it and for each of those behind it.
     Table(u32, u32),
+}
+
+impl Default for Piece {
+    fn default() -> Self {
+        Self::Table(0, 0)
+    }
 }
 
 impl Piece {
@@ -37,30 +47,27 @@ impl Piece {
 }
 
 impl Wanted {
-    /// `ranges` are ascending and apart; empty ones do not count.
-    pub fn new(mut ranges: Vec<Range<u32>>) -> Self {
-        ranges.retain(|range| !range.is_empty());
-        let mut pieces = Vec::new();
-        let mut left = ranges.as_slice();
-        while let [first, ..] = left {
+    /// `ranges` are ascending and apart; empty ones do not count. `None`: they are too many to be looked for at once.
+    pub fn new(ranges: &[Range<u32>]) -> Option<Self> {
+        let mut pieces = Few::new();
+        let mut left = ranges;
+        while let [first, rest @ ..] = left {
+            if first.is_empty() {
+                left = rest;
+                continue;
+            }
             let near = left.iter().take_while(|range| range.end - first.start <= u32::BITS).count();
-            let together = match near {
-                0 | 1 => {
-                    pieces.push(Piece::Range(first.start, first.end - 1 - first.start));
-                    1
-                }
+            let (piece, together) = match near {
+                0 | 1 => (Piece::Range(first.start, first.end - 1 - first.start), 1),
                 _ => {
-                    let bits = left[..near]
-                        .iter()
-                        .flat_map(Range::clone)
-                        .fold(0, |bits, code| bits | 1 << (code - first.start));
-                    pieces.push(Piece::Table(first.start, bits));
-                    near
+                    let codes = left[..near].iter().flat_map(Range::clone);
+                    (Piece::Table(first.start, codes.fold(0, |bits, code| bits | 1 << (code - first.start))), near)
                 }
             };
+            pieces.push(piece).then_some(())?;
             left = &left[together..];
         }
-        Self { pieces }
+        Some(Self { pieces })
     }
 
     /// No code is wanted.
@@ -88,7 +95,7 @@ impl Wanted {
         }
         let codes: [u32; BLOCK] = std::array::from_fn(|at| get(block, at, width));
         let mut any = [false; BLOCK];
-        for piece in &self.pieces {
+        for piece in &*self.pieces {
             any.iter_mut().zip(codes).for_each(|(any, code)| *any |= piece.holds(code));
         }
         any.into_iter().enumerate().fold(0, |found, (at, any)| found | u64::from(any) << at)

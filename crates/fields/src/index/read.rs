@@ -3,11 +3,12 @@
 use super::{CODES, EMPTY, ENDS, FOREIGN, KEYS, Meta, NULLS, PARTLY, RECORDS, ROWS, SEVERAL, STARTS};
 use crate::asked::{Asked, KeyRange};
 use crate::bitmap::Bitmap;
-use crate::column::{BLOCK, Column, Several, Wanted, block_bytes};
+use crate::column::{BLOCK, Column, PIECES_MAX, Several, Wanted, block_bytes};
 use crate::key::{self, Untold};
 use crate::text::{Having, Words};
 use ramekin_base::limits::PAGE;
-use ramekin_base::{Error, Packed, Result, cancel};
+use ramekin_base::{Error, Packed, Result, cancel, message};
+use ramekin_memory::{BookedVec, Room};
 use ramekin_pages::{PageFile, Pages, Section};
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,12 +23,10 @@ const FEW: u64 = 24;
 const COPIED_BYTES: usize = 16 << 10;
 /// Keys that are read all together when several are looked for.
 const DICTIONARY_BYTES: u64 = 32 << 10;
-/// Ranges of codes that the column is checked for at most: those that lie apart cost as much as the first each.
-const RANGES_MAX: usize = 64;
 
 /// Codes that are asked for, ascending and apart, and how many values they have: as many rows at most.
 pub(crate) struct Found {
-    codes: Vec<Range<u32>>,
+    codes: BookedVec<Range<u32>>,
     pub(crate) values: u64,
 }
 
@@ -50,8 +49,9 @@ pub struct Index {
 
 impl Index {
     pub fn open(file: Arc<PageFile>) -> Result<Self> {
-        let meta: Meta = serde_json::from_slice(file.meta())
-            .map_err(|error| Error::corrupt(format!("an index of a field does not describe itself: {error}")))?;
+        let meta: Meta = serde_json::from_slice(file.meta()).map_err(|error| {
+            Error::corrupt(message(format_args!("an index of a field does not describe itself: {error}")))
+        })?;
         let blocks = u64::from(meta.rows).div_ceil(BLOCK as u64);
         let values = u64::from(meta.values);
         let section = |tag: u32| file.section(tag);
@@ -109,9 +109,9 @@ impl Index {
 
     /// Its tables.
     pub fn sections(&self) -> impl Iterator<Item = Section> + use<> {
-        let own = [&self.keys, &self.ends, &self.starts, &self.rows, &self.codes];
+        let own = [&self.keys, &self.ends, &self.starts, &self.rows, &self.codes].map(Option::clone);
         let others = [&self.several, &self.records, &self.empty, &self.nulls, &self.partly, &self.foreign];
-        own.into_iter().chain(others).flatten().cloned().collect::<Vec<_>>().into_iter()
+        own.into_iter().chain(others.map(Option::clone)).flatten()
     }
 
     /// The key of a code.
@@ -160,17 +160,17 @@ impl Index {
     }
 
     /// The codes of ranges of keys, ascending and apart; empty ones are left out.
-    pub fn codes(&self, pages: &Pages, ranges: &[KeyRange]) -> Result<Vec<Range<u32>>> {
+    pub fn codes(&self, pages: &Pages, ranges: &[KeyRange], room: &Room) -> Result<BookedVec<Range<u32>>> {
         let len = |section: &Option<Section>| section.as_ref().map_or(0, Section::len);
         if ranges.len() > 1 && len(&self.keys) + len(&self.ends) <= DICTIONARY_BYTES {
-            return self.codes_of_few(pages, ranges);
+            return self.codes_of_few(pages, ranges, room);
         }
-        self.codes_by(ranges, |key| self.rank(pages, key), |code, key| Ok(*self.key(pages, code)? == *key))
+        self.codes_by(ranges, |key| self.rank(pages, key), |code, key| Ok(*self.key(pages, code)? == *key), room)
     }
 
     /// The same where all keys are few: they are read together.
-    fn codes_of_few(&self, pages: &Pages, ranges: &[KeyRange]) -> Result<Vec<Range<u32>>> {
-        let Some(keys) = &self.keys else { return Ok(Vec::new()) };
+    fn codes_of_few(&self, pages: &Pages, ranges: &[KeyRange], room: &Room) -> Result<BookedVec<Range<u32>>> {
+        let Some(keys) = &self.keys else { return Ok(BookedVec::new(room)) };
         let mut fetch = pages.fetch();
         let keys = fetch.want(keys, 0, keys.len() as usize)?;
         let ends = self.ends.as_ref().map(|ends| fetch.want(ends, 0, ends.len() as usize)).transpose()?;
@@ -190,7 +190,7 @@ impl Index {
             }
             Ok(low)
         };
-        self.codes_by(ranges, rank, |code, key| Ok(*key_of(code)? == *key))
+        self.codes_by(ranges, rank, |code, key| Ok(*key_of(code)? == *key), room)
     }
 
     /// The codes of ranges, by how many keys are below one, and by whether a code's key is this one.
@@ -199,8 +199,10 @@ impl Index {
         ranges: &[KeyRange],
         rank: impl Fn(&[u8]) -> Result<u32>,
         is_key: impl Fn(u32, &[u8]) -> Result<bool>,
-    ) -> Result<Vec<Range<u32>>> {
-        let mut codes: Vec<Range<u32>> = Vec::with_capacity(ranges.len());
+        room: &Room,
+    ) -> Result<BookedVec<Range<u32>>> {
+        let mut codes = BookedVec::<Range<u32>>::new(room);
+        codes.reserve(ranges.len())?;
         for range in ranges {
             cancel::check()?;
             let from = if range.from.is_empty() { 0 } else { rank(&range.from)? };
@@ -211,7 +213,7 @@ impl Index {
             };
             match codes.last_mut() {
                 Some(last) if last.end == from => last.end = to,
-                _ if from < to => codes.push(from..to),
+                _ if from < to => codes.push(from..to)?,
                 _ => {}
             }
         }
@@ -281,15 +283,17 @@ impl Index {
     }
 
     /// Takes out of `passing` the rows that do not pass. False: the index alone cannot tell, those that are left may pass.
-    pub fn keep(&self, pages: &Pages, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
+    pub(crate) fn keep(&self, pages: &Pages, asked: &Asked, passing: &mut Bitmap, room: &Room) -> Result<bool> {
         match asked {
-            Asked::Keys(ranges) => self.keep_codes(pages, &self.find(pages, ranges)?, passing).map(|()| true),
+            Asked::Keys(ranges) => {
+                self.keep_codes(pages, &self.find(pages, ranges, room)?, passing, room).map(|()| true)
+            }
             Asked::Area(area) => {
                 let mut found = passing.none_like()?;
-                for (from, to) in area.stretches() {
+                for (from, to) in &*area.stretches() {
                     let to = to.checked_add(1).map(|to| to.to_be_bytes().into());
-                    for codes in self.codes(pages, &[KeyRange { from: from.to_be_bytes().into(), to }])? {
-                        self.add_places_in(pages, area, codes, &mut found)?;
+                    for codes in &*self.codes(pages, &[KeyRange { from: from.to_be_bytes().into(), to }], room)? {
+                        self.add_places_in(pages, area, codes.clone(), &mut found, room)?;
                     }
                 }
                 passing.and(&found);
@@ -329,14 +333,16 @@ impl Index {
         area: &crate::area::Area,
         codes: Range<u32>,
         found: &mut Bitmap,
+        room: &Room,
     ) -> Result<()> {
+        let mut inside = BookedVec::<Range<u32>>::new(room);
         let (keys, len) = (self.keys.as_ref().ok_or_else(broken)?, self.meta.key_len.ok_or_else(broken)?);
         let step = (FETCH_BYTES / len.max(1)) as u32;
         let mut from = codes.start;
         while from < codes.end {
             cancel::check()?;
             let to = codes.end.min(from.saturating_add(step));
-            let mut inside: Vec<Range<u32>> = Vec::new();
+            inside.clear();
             {
                 let mut fetch = pages.fetch();
                 let want = fetch.want(keys, u64::from(from) * len as u64, (to - from) as usize * len)?;
@@ -345,13 +351,13 @@ impl Index {
                     if key::place_of(key).is_some_and(|place| area.holds(place)) {
                         match inside.last_mut() {
                             Some(last) if last.end == code => last.end += 1,
-                            _ => inside.push(code..code + 1),
+                            _ => inside.push(code..code + 1)?,
                         }
                     }
                 }
             }
-            for codes in inside {
-                let places = self.places(pages, &codes)?;
+            for codes in &*inside {
+                let places = self.places(pages, codes)?;
                 self.rows_at(pages, places, &mut |row| found.set(row))?;
             }
             from = to;
@@ -360,28 +366,32 @@ impl Index {
     }
 
     /// The codes of some keys, with how many values they have.
-    pub(crate) fn find(&self, pages: &Pages, ranges: &[KeyRange]) -> Result<Found> {
-        let codes = self.codes(pages, ranges)?;
+    pub(crate) fn find(&self, pages: &Pages, ranges: &[KeyRange], room: &Room) -> Result<Found> {
+        let codes = self.codes(pages, ranges, room)?;
         Ok(Found { values: self.values(pages, &codes)?, codes })
     }
 
     /// Takes out of `passing` the rows that have none of some codes.
-    pub(crate) fn keep_codes(&self, pages: &Pages, found: &Found, passing: &mut Bitmap) -> Result<()> {
+    pub(crate) fn keep_codes(&self, pages: &Pages, found: &Found, passing: &mut Bitmap, room: &Room) -> Result<()> {
         let few = u64::from(self.meta.rows) / FEW;
         let Found { codes, values } = found;
-        if *values <= few || !self.meta.column || codes.len() > RANGES_MAX {
-            let mut found = passing.none_like()?;
-            for codes in codes {
-                let places = self.places(pages, codes)?;
-                self.rows_at(pages, places, &mut |row| found.set(row))?;
-            }
-            passing.and(&found);
-            return Ok(());
+        if *values > few
+            && self.meta.column
+            && codes.len() <= PIECES_MAX
+            && let Some(wanted) = Wanted::new(codes)
+        {
+            return self.keep_by_column(pages, &wanted, passing, room);
         }
-        self.keep_by_column(pages, &Wanted::new(codes.clone()), passing)
+        let mut found = passing.none_like()?;
+        for codes in &**codes {
+            let places = self.places(pages, codes)?;
+            self.rows_at(pages, places, &mut |row| found.set(row))?;
+        }
+        passing.and(&found);
+        Ok(())
     }
 
-    fn keep_by_column(&self, pages: &Pages, wanted: &Wanted, passing: &mut Bitmap) -> Result<()> {
+    fn keep_by_column(&self, pages: &Pages, wanted: &Wanted, passing: &mut Bitmap, room: &Room) -> Result<()> {
         let (blocks, width) = ((self.meta.rows as usize).div_ceil(BLOCK), self.meta.width());
         if width == 0 {
             // One value, which all have.
@@ -416,8 +426,9 @@ impl Index {
                 continue;
             };
             // No pages are held while others are asked for.
-            let several = <[Several]>::ref_from_bytes(pinned.bytes(several)).map_err(|_| broken())?.to_vec();
-            let codes = pinned.bytes(codes).to_vec();
+            let several = <[Several]>::ref_from_bytes(pinned.bytes(several)).map_err(|_| broken())?;
+            let several = BookedVec::copied(several, room)?;
+            let codes = BookedVec::copied(pinned.bytes(codes), room)?;
             drop(pinned);
             let column = Column { width, codes: &codes, several: &several, records: &[] };
             self.keep_several(pages, &column, wanted, &mut passing.words_mut()[first..last])?;
@@ -471,9 +482,9 @@ impl Index {
     }
 
     /// How many rows pass at most, by their keys.
-    pub(crate) fn most(&self, pages: &Pages, asked: &Asked) -> Result<u64> {
+    pub(crate) fn most(&self, pages: &Pages, asked: &Asked, room: &Room) -> Result<u64> {
         match asked {
-            Asked::Keys(ranges) => Ok(self.find(pages, ranges)?.values),
+            Asked::Keys(ranges) => Ok(self.find(pages, ranges, room)?.values),
             Asked::Area(_) => Ok(u64::from(self.meta.held)),
             Asked::Empty(_) | Asked::Null(_) => Ok(u64::from(self.meta.rows)),
             Asked::Words(words) => {

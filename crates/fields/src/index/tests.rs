@@ -171,7 +171,7 @@ fn test() -> impl Strategy<Value = Test> {
     let word = || prop_oneof![prop::sample::select(WORDS.to_vec()), prop::sample::select(UUIDS.to_vec())];
     let words = prop::collection::vec(word(), 0..3)
         .prop_map(|words| Scalars::words(words.into_iter().map(Into::into).collect()));
-    let integers = prop::collection::vec(integer(), 0..4).prop_map(Scalars::integers);
+    let integers = prop::collection::vec(integer(), 0..4).prop_map(|integers| Scalars::integers(integers.into()));
     let scalars = prop_oneof![words, integers];
     let text =
         prop::sample::select(vec!["red", "fox red", "red fox", "", "über", "quick", "The fox", "FOX", "fox fox"]);
@@ -184,7 +184,7 @@ fn test() -> impl Strategy<Value = Test> {
     let radius = prop_oneof![0.0..3e6, Just(3e7)];
     let ring = prop::collection::vec(on_earth(), 3..6).prop_map(|mut ring| {
         ring.push(ring[0]);
-        Test::Polygon(GeoPolygon::new(ring, Vec::new()).unwrap())
+        Test::Polygon(GeoPolygon::new(ring.into(), Box::default()).unwrap())
     });
     prop_oneof![
         word().prop_map(|word| Test::Match(Match::Value(Scalar::Word(word.into())))),
@@ -210,9 +210,17 @@ fn test() -> impl Strategy<Value = Test> {
 
 fn condition() -> impl Strategy<Value = Condition> {
     let tests = prop_oneof![4 => prop::collection::vec(test(), 1..2), 1 => prop::collection::vec(test(), 0..4)];
-    let field = (paths(), tests).prop_map(|(path, tests)| Condition::Field(FieldCondition { path, tests })).boxed();
+    let field = (paths(), tests)
+        .prop_map(|(path, tests)| Condition::Field(FieldCondition { path, tests: tests.into() }))
+        .boxed();
     let inner = (prop::collection::vec(field.clone(), 0..3), prop::collection::vec(field.clone(), 0..2));
-    let inner = inner.prop_map(|(should, must_not)| Filter { should, must_not, ..Filter::default() }).boxed();
+    let inner = inner
+        .prop_map(|(should, must_not)| Filter {
+            should: Box::from(should),
+            must_not: Box::from(must_not),
+            ..Filter::default()
+        })
+        .boxed();
     prop_oneof![
         16 => field,
         2 => paths().prop_map(Condition::IsEmpty),
@@ -226,8 +234,8 @@ fn filter() -> impl Strategy<Value = Filter> {
     let some = || prop::collection::vec(condition(), 0..3);
     let least = prop::option::of((prop::collection::vec(condition(), 0..4), 0usize..4));
     (some(), some(), some(), least).prop_map(|(must, should, must_not, least)| {
-        let min_should = least.map(|(conditions, least)| MinShould { conditions, least });
-        Filter { must, should, must_not, min_should }
+        let min_should = least.map(|(conditions, least)| MinShould { conditions: conditions.into(), least });
+        Filter { must: must.into(), should: should.into(), must_not: must_not.into(), min_should }
     })
 }
 
@@ -245,7 +253,7 @@ fn compare(
     let plain = filter.prepare(None, &account).unwrap();
     let prepared = filter.prepare(Some(&|asked| (asked == path).then(|| schema.clone())), &account).unwrap();
     let one = One(path, rows);
-    let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
+    let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len(), room: prepared.room() };
     let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&account, &account)).unwrap();
     let verdict = evaluation.keep(&prepared, &mut passing).unwrap();
     let is_within = passing.count() <= verdict.most || !verdict.is_exact || unknown.is_some();
@@ -301,7 +309,8 @@ proptest! {
         let mut fields = FieldMemtable::new(path.clone(), schema.clone(), 0);
         for payload in &payloads {
             let values = FieldMemtable::values(&path, &schema, payload, &mut memory).unwrap();
-            fields.push((payload.len() < 2).then_some(values));
+            let is_known = payload.len() < 2;
+            prop_assert!(fields.push(is_known.then_some(values), &mut memory));
         }
         let changed = |row: u32| forgotten[row as usize] && row.is_multiple_of(7);
         (0..payloads.len() as u32).filter(|row| changed(*row)).for_each(|row| fields.forget(row));
@@ -330,7 +339,7 @@ proptest! {
             let filter = filter.prepare(Some(&|asked| (*asked == path()).then(|| schema.clone())), &account).unwrap();
             let (path, rows) = (path(), FieldRows::File(&index));
             let one = One(&path, rows);
-            let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
+            let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len(), room: filter.room() };
             let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&account, &account)).unwrap();
             let verdict = evaluation.keep(&filter, &mut passing).unwrap();
             for (row, payload) in payloads.iter().enumerate() {
@@ -349,11 +358,11 @@ fn asked(values: &[Value], schema: &Schema, test: Test) -> (u64, Option<Vec<u32>
     let place = Place::new();
     let index = place.build(&payloads, (&path(), schema), 8 << 20);
     let (account, path) = (place.budget.root(), path());
-    let condition = Condition::Field(FieldCondition { path: path.clone(), tests: vec![test] });
-    let filter = Filter { must: vec![condition], ..Filter::default() };
+    let condition = Condition::Field(FieldCondition { path: path.clone(), tests: [test].into() });
+    let filter = Filter { must: [condition].into(), ..Filter::default() };
     let filter = filter.prepare(Some(&|_| Some(Arc::new(schema.clone()))), &account).unwrap();
     let one = One(&path, FieldRows::File(&index));
-    let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: values.len() };
+    let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: values.len(), room: filter.room() };
     let mut passing = Bitmap::all(values.len(), &Bitmaps::new(&account, &account)).unwrap();
     let verdict = evaluation.keep(&filter, &mut passing).unwrap();
     let unsure = verdict.unsure.map_or_else(Vec::new, |unsure| unsure.iter().collect());
@@ -369,13 +378,13 @@ fn only_rows_of_which_an_index_does_not_hold_all_are_asked() {
     // Whole floats are in the range; the others, of which there are no keys, may be.
     assert_eq!(asked(&numbers, &integer, range(0.5, 9.0)), (6, Some(vec![3, 7])));
     assert_eq!(asked(&numbers[..3], &integer, range(0.5, 9.0)), (3, Some(vec![])));
-    let is = |list: &[i64]| Test::Match(Match::Any(Scalars::integers(list.to_vec())));
+    let is = |list: &[i64]| Test::Match(Match::Any(Scalars::integers(list.into())));
     assert_eq!(asked(&numbers, &integer, is(&[2])), (2, Some(vec![2])));
     assert_eq!(asked(&numbers, &integer, is(&[1])), (1, Some(vec![])));
-    let except = Test::Match(Match::Except(Scalars::integers(vec![1, 2])));
+    let except = Test::Match(Match::Except(Scalars::integers([1, 2].into())));
     assert_eq!(asked(&numbers, &integer, except.clone()), (5, Some(vec![])));
     assert_eq!(asked(&numbers, &Schema::Keyword, except), (8, None));
-    let words = Test::Match(Match::Except(Scalars::words(vec!["x".into()])));
+    let words = Test::Match(Match::Except(Scalars::words(["x".into()].into())));
     assert_eq!(asked(&numbers, &Schema::Keyword, words), (6, Some(vec![])));
     let uuids = ["550e8400-e29b-41d4-a716-446655440000", "550e8400e29b41d4a716446655440000"];
     let value = |uuid: &str| Test::Match(Match::Value(Scalar::Word(uuid.into())));
@@ -439,7 +448,7 @@ proptest! {
             let filter = filter.prepare(Some(&|asked| (*asked == path()).then(|| schema.clone())), &account).unwrap();
             let path = path();
             let one = One(&path, FieldRows::File(&index));
-            let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len() };
+            let evaluation = Evaluation { pages: &place.pages, segment: &one, rows: payloads.len(), room: filter.room() };
             let mut passing = Bitmap::all(payloads.len(), &Bitmaps::new(&place.budget.root(), &place.budget.root())).unwrap();
             if evaluation.keep(&filter, &mut passing).is_ok() {
                 prop_assert!(passing.count() <= payloads.len() as u64);
@@ -468,7 +477,7 @@ fn a_build_in_little_memory_makes_the_same_index() {
     assert_eq!((small.meta().distinct, small.meta().held), (5000, rows as u32));
     let wanted = Test::Range(Span { gte: Some(1.0), lt: Some(2500.0), ..Span::default() });
     let filter = Filter {
-        must: vec![Condition::Field(FieldCondition { path: path(), tests: vec![wanted] })],
+        must: [Condition::Field(FieldCondition { path: path(), tests: [wanted].into() })].into(),
         ..Filter::default()
     };
     let account = place.budget.root();
@@ -480,7 +489,7 @@ fn a_build_in_little_memory_makes_the_same_index() {
         let path = path();
         let one = One(&path, FieldRows::File(index));
         assert!(
-            Evaluation { pages: &place.pages, segment: &one, rows: rows as usize }
+            Evaluation { pages: &place.pages, segment: &one, rows: rows as usize, room: filter.room() }
                 .keep(&filter, &mut passing)
                 .unwrap()
                 .is_exact

@@ -86,11 +86,11 @@ pub struct Asked {
 }
 
 pub fn on(field: &str, test: Test) -> Condition {
-    Condition::Field(FieldCondition { path: FieldPath::of_key(field), tests: vec![test] })
+    Condition::Field(FieldCondition { path: FieldPath::of_key(field), tests: [test].into() })
 }
 
 pub fn must(conditions: Vec<Condition>) -> Filter {
-    Filter { must: conditions, ..Filter::default() }
+    Filter { must: conditions.into(), ..Filter::default() }
 }
 
 /// A condition drawn by chance.
@@ -132,11 +132,11 @@ pub fn asked(rng: &mut Rng) -> Asked {
             passes: Box::new(move |id, point| passes_one(id, point) && passes_other(id, point)),
         },
         2 => Asked {
-            filter: Filter { should: vec![one, other], ..Filter::default() },
+            filter: Filter { should: [one, other].into(), ..Filter::default() },
             passes: Box::new(move |id, point| passes_one(id, point) || passes_other(id, point)),
         },
         _ => Asked {
-            filter: Filter { must: vec![one], must_not: vec![other], ..Filter::default() },
+            filter: Filter { must: [one].into(), must_not: [other].into(), ..Filter::default() },
             passes: Box::new(move |id, point| passes_one(id, point) && !passes_other(id, point)),
         },
     }
