@@ -78,6 +78,8 @@ impl Shared {
 pub struct LogReader {
     shared: Arc<Shared>,
     account: Account,
+    /// Pays where that one finds no memory.
+    instead: Option<Account>,
 }
 
 /// A record's bytes; they stay reserved while it lives.
@@ -122,7 +124,20 @@ struct Run {
 
 impl LogReader {
     pub(crate) fn new(shared: Arc<Shared>, account: Account) -> Self {
-        Self { shared, account }
+        Self { shared, account, instead: None }
+    }
+
+    /// A reader for work that has memory of its own, for good: what finds none elsewhere is booked on `account`.
+    #[must_use]
+    pub fn or_on(self, account: &Account) -> Self {
+        Self { instead: Some(account.clone()), ..self }
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<Aligned> {
+        match (Aligned::new(&self.account, bytes), &self.instead) {
+            (Err(error), Some(instead)) if error.kind().is_memory() => Aligned::new(instead, bytes),
+            (made, _) => made,
+        }
     }
 
     /// Everything before this position is committed.
@@ -164,7 +179,7 @@ impl LogReader {
         let runs = runs(&wants);
         let mut buffers = Vec::with_capacity(runs.len());
         for run in &runs {
-            buffers.push(Aligned::new(&self.account, (run.blocks.end - run.blocks.start) as usize)?);
+            buffers.push(self.buffer((run.blocks.end - run.blocks.start) as usize)?);
         }
         let mut ops: Vec<_> = runs
             .iter()

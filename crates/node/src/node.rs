@@ -68,6 +68,8 @@ pub struct NodeOptions {
     /// Bytes of the binary that are mapped, and threads of the process that are not the node's: for the `base` line.
     pub code_bytes: u64,
     pub other_threads: u64,
+    /// What the doors take of a budget for good when they open: a start that fills memory again leaves it to them.
+    pub doors: fn(u64) -> u64,
     pub clock: Arc<dyn Clock>,
     /// Called once if going on is pointless: the data folder is gone.
     pub on_fault: Fault,
@@ -94,6 +96,8 @@ struct Inner {
     readers: Readers,
     threads: Threads,
     watch: Mutex<Option<Watch>>,
+    /// Kept until the doors open.
+    doors: Mutex<Option<Reservation>>,
     /// The process itself: never given back.
     base: Reservation,
     _lock: Arc<FolderLock>,
@@ -102,7 +106,7 @@ struct Inner {
 impl Node {
     pub fn open(folder: Folder, options: NodeOptions) -> Result<Self> {
         let Folder { data, disk, lock, note } = folder;
-        let NodeOptions { memory: configured, code_bytes, other_threads, clock, on_fault } = options;
+        let NodeOptions { memory: configured, code_bytes, other_threads, doors, clock, on_fault } = options;
 
         let base = base_of(code_bytes, other_threads, cgroup_limit().is_some());
         let least = budget::least_of_all(base);
@@ -116,6 +120,8 @@ impl Node {
 
         let pages_account = budget.root().child("pages", "resident pages x 4 KiB");
         let too_small = |error| too_small(error, &budget);
+        let doors =
+            budget.root().child("doors", "until they open").try_reserve(doors(budget.limit())).map_err(too_small)?;
         let pages = Pages::new(disk.clone(), pages_account, &budget, VIRTUAL_BYTES).map_err(too_small)?;
         let store = open_store(&disk, &data, &budget, &pages, &clock).map_err(too_small)?;
         let asked = store.clone();
@@ -136,10 +142,16 @@ impl Node {
             readers,
             threads,
             watch: Mutex::new(Some(watch)),
+            doors: Mutex::new(Some(doors)),
             base,
             _lock: lock,
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Lets go of what is kept for the doors, which open now.
+    pub fn make_way_for_doors(&self) {
+        drop(self.inner.doors.lock().take());
     }
 
     pub fn store(&self) -> &Store {

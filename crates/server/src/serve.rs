@@ -73,6 +73,7 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
         memory: settings.memory,
         code_bytes: process::code_bytes(),
         other_threads: OTHER_THREADS,
+        doors: ramekin_door_qdrant::limits::floors,
         clock: clock.clone(),
         on_fault: Box::new(move |error| drop(report_fault.send(error))),
     };
@@ -176,6 +177,7 @@ async fn serve(
     fault: oneshot::Receiver<Error>,
 ) -> Result<Instant, Failure> {
     let (stop_door, door_stopped) = oneshot::channel::<Instant>();
+    node.make_way_for_doors();
     let mut door = tokio::spawn(door::open(settings, node, clock, listener, tls, door_stopped)?);
     tokio::select! {
         name = signals.next() => tracing::info!("{name}: stopping within {} s; until shortly before, open requests may end", settings.drain.as_secs()),

@@ -103,7 +103,7 @@ fn fold_one(shared: &Shared) -> Result<bool> {
 fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing>) -> Result<()> {
     shared.reach("seal");
     let account = &shared.accounts.seal;
-    let mut rows = SealRows::new(part, shared.log_reader()?, account)?;
+    let mut rows = SealRows::new(part, shared.log_reader()?.or_on(account), account)?;
     let segment = match rows.is_empty() {
         true => None,
         false => shared.frees(Claim::Tidy, || build(shared, name, collection, &mut rows, account, SEAL))?,
@@ -340,7 +340,7 @@ fn build(
 /// So often a merge looks again whether there is memory to open what it has written, and how long it waits in between.
 const OPEN_PATIENCE: (u32, Duration) = (200, Duration::from_millis(50));
 
-/// Bytes of what a seal has for good that may serve to open its file.
+/// Bytes of what a build has for good that may serve to open its file.
 const OPEN_GIVES: u64 = 512 << 10;
 
 /// Opens what was built. A seal must not wait for memory that only it can free (its points have left room for it); a merge
@@ -348,10 +348,11 @@ const OPEN_GIVES: u64 = 512 << 10;
 fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
     let open = || Segment::open(name, shared.storage.open_file(name)?, &shared.accounts.segments);
     let mut opened = open();
-    if what == SEAL && opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
-        // Requests that wait for this seal may hold the room that its points left. What it was built with is free now, and
-        // comes back as soon as its points let go of theirs.
-        shared.accounts.seal.give_floor(OPEN_GIVES);
+    if opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
+        // What it was built with is free now. Requests that wait for a seal may hold the room that its points left: it comes
+        // back as soon as they let go of theirs. That of a merge comes back before the next one.
+        let built_with = if what == SEAL { &shared.accounts.seal } else { &shared.accounts.merge };
+        built_with.give_floor(OPEN_GIVES);
         opened = open();
     }
     // In one thread with all others nobody would release anything meanwhile.

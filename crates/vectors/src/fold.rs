@@ -131,7 +131,7 @@ impl Part<'_> {
 fn write(shared: &Shared, parts: &[Part<'_>], points: u32, account: &Account) -> Result<Option<Arc<Run>>> {
     let path = shared.storage.new_path("payload");
     let mut out = shared.pages.create(&path, account)?;
-    let walk = Sources { parts, log: shared.log_reader()?, account };
+    let walk = Sources { parts, log: shared.log_reader()?.or_on(account), account };
     if write_rows(&walk, &mut out, account)? == 0 {
         return Ok(None);
     }
