@@ -680,3 +680,17 @@ fn a_thread_that_may_not_wait_does_not_read_the_log() {
     assert_eq!(nonblocking::scope(read).unwrap_err().kind(), Kind::Busy);
     assert!(read().unwrap());
 }
+
+/// A seal reads payloads from the log while floors and requests hold all the rest: nothing else frees memory then.
+#[test]
+fn a_reader_with_memory_of_its_own_reads_where_nothing_is_left() {
+    let bench = Bench::new();
+    let (mut log, _) = bench.open(0).unwrap();
+    let position = log.append(b"a payload").unwrap();
+    log.commit().unwrap();
+    let own = bench.budget.root().child("seal", "");
+    own.set_floor(1 << 20).unwrap();
+    let _rest = bench.account().try_reserve(bench.budget.free()).unwrap();
+    assert!(log.reader().read(position, 9).is_err_and(|error| error.kind().is_memory()));
+    assert_eq!(&*log.reader().or_on(&own).read(position, 9).unwrap(), b"a payload");
+}
