@@ -53,6 +53,9 @@ pub(crate) struct AliasesJson {
     pub(crate) aliases: Vec<(Box<str>, Option<CollectionNumber>)>,
 }
 
+/// So often at most it is noted how far the log is durable, while it grows.
+pub(crate) const NOTE_EVERY_MS: u64 = 1_000;
+
 /// How far the last manifest knows the log to be durable. A log that ends before that is damaged, not cut by a crash, even
 /// where nothing of its tail is left to be seen.
 #[derive(Default)]
@@ -84,8 +87,6 @@ pub(crate) fn note(shared: &Shared, every_ms: u64) -> Result<bool> {
     commit(shared).map(|()| true)
 }
 
-/// So often at most it is noted how far the log is durable, while it grows.
-pub(crate) const NOTE_EVERY_MS: u64 = 1_000;
 /// Aliases of one note.
 const ALIASES_A_NOTE: usize = 256;
 /// What a segment takes while it is described, and each of its files.

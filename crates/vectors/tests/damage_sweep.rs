@@ -109,6 +109,13 @@ fn files(disk: &SimDisk, folder: &Path) -> Vec<(PathBuf, usize)> {
     found
 }
 
+/// Bytes of a file up to the last one that is not zero; `None`: all are.
+fn used(disk: &SimDisk, path: &Path) -> Option<usize> {
+    let mut used = None;
+    disk.edit(path, |held| used = held.iter().rposition(|byte| *byte != 0).map(|at| at + 1)).unwrap();
+    used
+}
+
 /// What a file is, by its name.
 fn kind(path: &Path) -> String {
     let part = path.extension().or(path.file_name()).unwrap_or_default();
@@ -137,9 +144,7 @@ impl Damage {
             let of_kind = kinds.values().nth(rng.below(kinds.len() as u64) as usize).unwrap();
             let (path, bytes) = of_kind[rng.below(of_kind.len() as u64) as usize].clone();
             // Files may be longer than what was written to them: most damage goes where bytes are.
-            let mut used = bytes;
-            disk.edit(&path, |held| used = held.iter().rposition(|byte| *byte != 0).map_or(bytes, |at| at + 1))
-                .unwrap();
+            let used = used(disk, &path).unwrap_or(bytes);
             (path, if rng.chance(0.9) { used } else { bytes })
         };
         let (path, bytes) = pick(rng);
@@ -322,9 +327,8 @@ fn damage_is_refused_or_red_or_harmless_and_never_a_wrong_answer() {
 fn zeroed_tails(disk: &SimDisk) -> Vec<Damage> {
     let logs = files(disk, Path::new("/data/log"));
     let Some((path, bytes)) = logs.into_iter().max() else { return Vec::new() };
-    let mut used = 0;
-    disk.edit(&path, |held| used = held.iter().rposition(|byte| *byte != 0).unwrap_or(0)).unwrap();
-    (1..=used / PAGE).map(|page| Damage::Zeroed(path.clone(), page * PAGE, bytes - page * PAGE)).collect()
+    let blocks = used(disk, &path).unwrap_or(0).div_ceil(PAGE);
+    (1..blocks).map(|page| Damage::Zeroed(path.clone(), page * PAGE, bytes - page * PAGE)).collect()
 }
 
 /// The damage and the kind of file, for the table.
