@@ -1,5 +1,7 @@
 """Budgets near the least one: what is new is written out before it fills all memory, and a budget may shrink under it."""
 
+import random
+
 import pytest
 
 from harness.rest import Connection
@@ -49,3 +51,45 @@ def test_payloads_change_while_new_points_hold_all_their_memory(tmp_path, rng):
             change = {"payload": {"a": number}, "points": [1]}
             answer = rest.ask("POST", f"/collections/c{number}/points/payload?wait=true", change)
             assert answer.status == 200, answer.body
+
+
+FIELDS = [("w", "keyword"), ("n", "integer"), ("f", "float"), ("t", "text"), ("d", "datetime"), ("arr", "integer")]
+
+
+def rich_points(draw, count):
+    """Points with a value for each of the fields, and now and then a payload of many KB."""
+    for _ in range(count):
+        payload = {"w": draw.choice("abcd"), "n": draw.randrange(50), "f": draw.random(), "t": "quick brown fox", "d": f"20{draw.randrange(10, 99)}-01-01T00:00:00Z", "arr": [1, 2, draw.randrange(9)]}
+        if draw.random() < 0.05:
+            payload["big"] = "z" * draw.randrange(40_000)
+        yield {"id": draw.randrange(3_000), "vector": [float(draw.randrange(-8, 8)) for _ in range(8)], "payload": payload}
+
+
+def rich_write(rest, draw):
+    """Points, a change by filter, or a delete by filter, in one of three collections."""
+    points, kind = f"/collections/c{draw.randrange(3)}/points", draw.random()
+    if kind < 0.7:
+        return rest.ask("PUT", points, {"points": list(rich_points(draw, 400))})
+    if kind < 0.85:
+        changed = {"must": [{"key": "w", "match": {"value": draw.choice("abcd")}}]}
+        return rest.ask("POST", f"{points}/payload", {"payload": {"s": draw.randrange(10**6)}, "filter": changed})
+    return rest.ask("POST", f"{points}/delete", {"filter": {"must": [{"key": "n", "match": {"value": draw.randrange(50)}}]}})
+
+
+@pytest.mark.parametrize("seed", [2, 3])
+def test_new_points_merges_and_indexes_share_the_least_budget(tmp_path, seed):
+    """Nothing that one of them holds keeps another waiting for good: each write is done within its timeout."""
+    draw = random.Random(seed)
+    with Server(tmp_path / "data", "24MiB") as server:
+        rest = Connection(server.port)
+        for name in ("c0", "c1", "c2"):
+            rest.ask("PUT", f"/collections/{name}", {"vectors": {"size": 8, "distance": "Dot"}})
+            for field, kind in FIELDS:
+                rest.ask("PUT", f"/collections/{name}/index", {"field_name": field, "field_schema": kind})
+        for step in range(100):
+            answer = rich_write(rest, draw)
+            assert answer.status == 200, (step, answer.body)
+        assert server.peak() <= server.budget
+        server.kill9()
+        server.start()
+        assert rest.ask("PUT", "/collections/c0/points?wait=true", {"points": list(rich_points(draw, 400))}).status == 200

@@ -88,6 +88,12 @@ impl Budget {
         self.shared.tree.lock().unclaimed()
     }
 
+    /// Bytes that could be reserved when all have yielded who can: what is free, cached pages and sections, but no floor that
+    /// is lent.
+    pub fn room(&self) -> u64 {
+        self.shared.tree.lock().room()
+    }
+
     pub fn peak(&self) -> u64 {
         self.shared.tree.lock().peak
     }
@@ -283,14 +289,14 @@ impl Account {
         self
     }
 
-    /// This account's reservations are held briefly: they may come from floors that are idle.
+    /// This account's reservations, and those below it, are held briefly: they may come from floors that are idle.
     #[must_use]
     pub fn brief(self) -> Account {
-        self.shared.tree.lock().nodes[self.index].brief = true;
+        self.shared.tree.lock().make_brief(self.index);
         self
     }
 
-    /// This account's floor is idle now and then, and is given up then to accounts that are brief: who gives it is registered
+    /// This account's floor is idle now and then, and is lent then to accounts that are brief too: who lends it is registered
     /// as [`YieldOrder::Idle`].
     #[must_use]
     pub fn idling(self) -> Account {
@@ -298,17 +304,12 @@ impl Account {
         self
     }
 
-    /// Lends the floor to accounts that yield, until it is set again.
-    pub fn lend_floor(&self) {
-        let mut tree = self.shared.tree.lock();
-        let floor = tree.nodes[self.index].floor;
-        // It shrinks, so this cannot fail.
-        if tree.set_floor(self.index, 0).is_ok() && floor > 0 {
-            tree.nodes[self.index].lent = floor;
-            tree.lent += floor;
-        }
-        drop(tree);
+    /// Lends up to `bytes` of the floor, as far as it is not in use, to accounts that yield, until it is set again; where the
+    /// floor idles, to those that are brief too. Returns how many.
+    pub fn lend_floor(&self, bytes: u64) -> u64 {
+        let lent = self.shared.tree.lock().lend_floor(self.index, bytes);
         self.shared.released.notify_all();
+        lent
     }
 
     /// Gives up to `bytes` of the floor back, as far as it is not in use. Returns how many.
@@ -324,23 +325,17 @@ impl Account {
         given
     }
 
-    /// Raises the floor towards `bytes` as far as there is room, without asking anyone to yield. A floor that is lent stays
-    /// so: nobody can take it meanwhile, and it comes back as a whole.
+    /// Raises the floor towards `bytes` as far as there is room, without asking anyone to yield. A floor that is lent to those
+    /// who yield stays so: nobody else can take it meanwhile, and it comes back as a whole.
     pub fn raise_floor(&self, bytes: u64) {
-        let mut tree = self.shared.tree.lock();
-        let node = &tree.nodes[self.index];
-        let room = node.claim(node.used).saturating_add(tree.unclaimed()).min(bytes);
-        if room > node.floor && node.lent == 0 {
-            // Where an account above is short it stays as it is.
-            _ = tree.set_floor(self.index, room);
-        }
+        self.shared.tree.lock().raise_floor(self.index, bytes);
     }
 
     /// Bytes that are in use here, held by the floor, or lent from it: nobody else can reserve these for long.
     pub fn secured(&self) -> u64 {
         let tree = self.shared.tree.lock();
         let node = &tree.nodes[self.index];
-        node.claim(node.used).max(node.lent)
+        node.used.max(node.floor + node.lent)
     }
 
     /// Bytes that are in use here, or held by the floor.
@@ -448,12 +443,12 @@ mod tests {
         struct Idle(Account);
         impl Yield for Idle {
             fn give_back(&self, wanted: u64) -> u64 {
-                self.0.give_floor(wanted)
+                self.0.lend_floor(wanted)
             }
         }
         let budget = Budget::new(100);
         let [merge, queries, bodies] = ["merge", "queries", "bodies"].map(|name| budget.root().child(name, ""));
-        let bodies = bodies.brief();
+        let (bodies, merge) = (bodies.brief(), merge.idling());
         merge.set_floor(60).unwrap();
         let working = merge.try_reserve(10).unwrap();
         budget.add_yielder(YieldOrder::Idle, Arc::new(Idle(merge.clone())));
@@ -466,13 +461,12 @@ mod tests {
         assert_eq!(bodies.try_reserve(1).unwrap_err().kind(), Kind::Busy);
         assert_eq!((merge.claimed(), budget.reserved()), (10, 100));
         // To whom it may be given it is not there for good, so that waiting can help; to others it is.
-        merge.set_floor(10).unwrap();
-        let idling = merge.clone().idling();
-        body.shrink(50);
-        idling.set_floor(60).unwrap();
         assert_eq!(queries.try_reserve(90).unwrap_err().kind(), Kind::NoMemory);
         assert_eq!(bodies.try_reserve(90).unwrap_err().kind(), Kind::Busy);
-        body.grow(50).unwrap();
+        // What a brief one lets go of is still lent.
+        body.shrink(10);
+        assert_eq!(queries.try_reserve(1).unwrap_err().kind(), Kind::Busy);
+        body.grow(10).unwrap();
         for (less, claimed) in [(0, 10), (15, 25), (5, 30)] {
             body.shrink(less);
             merge.raise_floor(60);
@@ -511,7 +505,7 @@ mod tests {
         let pages = budget.root().child("pages", "").yielding();
         pages.set_floor(10).unwrap();
         seal.set_floor(40).unwrap();
-        seal.lend_floor();
+        assert_eq!(seal.lend_floor(u64::MAX), 40);
         assert_eq!(budget.reserved(), 10);
         let mut held = pages.try_reserve(70).unwrap();
         seal.raise_floor(40);

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   1. Pages       cached pages nobody holds: costs a read later
-//!   2. Allocator   what the allocator keeps of what was freed goes back to the kernel: costs page faults
+//!   2. Allocator   what the allocator keeps of what was freed goes back to the kernel, and what is kept to be used again is
+//!                  freed: costs page faults
 //!   3. Residency   whole sections go from resident to paged, widest codes first
 //!   4. Idle        the floor of merges, while none runs: only short reservations borrow it, the next merge waits for them
 //!   5. (writes)    new writes wait up to their timeout, then 429

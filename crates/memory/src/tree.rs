@@ -8,14 +8,15 @@
 //!      order of `pressure.rs`, then the caller gets `Busy` or `NoMemory`.
 //! ```
 //!
-//! A floor may be lent: its bytes are free then, but only to accounts that yield. The others keep away from them:
+//! A floor may be lent: its bytes are free then, but only to accounts that yield; those of a floor that idles also to accounts
+//! that are brief. The others keep away from them:
 //!
 //! ```text
-//!   |  firm: in use by who does not yield, and floors  |        yielding        |   limit
-//!   |                              may grow up to here >|< lent floors           |
+//!   |  firm: in use by all others, and floors          |  brief  |  yielding    |   limit
+//!   |                              may grow up to here >|< idle ><  lent floors |
 //! ```
 //!
-//! so that it can be taken back whatever the others hold, as soon as those yield.
+//! so that it can be taken back whatever the others hold, as soon as those yield, and those let go.
 //!
 //! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
 //! tree that is always consistent is worth more than the last nanoseconds.
@@ -28,9 +29,13 @@ pub(crate) struct Tree {
     /// Places of accounts that are gone.
     free: Vec<usize>,
     pub(crate) peak: u64,
-    /// Floors that are lent, and bytes above their floors that yielding accounts hold.
+    /// Floors that are lent to accounts that yield, and to those that are brief besides.
     pub(crate) lent: u64,
+    pub(crate) idle: u64,
+    /// Bytes above their floors that yielding accounts hold.
     pub(crate) yielding: u64,
+    /// Accounts that are brief, and below none that is.
+    pub(crate) brief: Vec<usize>,
 }
 
 #[derive(Clone)]
@@ -40,7 +45,7 @@ pub(crate) struct Node {
     pub(crate) parent: Option<usize>,
     pub(crate) limit: u64,
     pub(crate) floor: u64,
-    /// The floor that it had, and has again when it asks for it.
+    /// What it had of its floor, and has again when it asks for it.
     pub(crate) lent: u64,
     /// What is reserved here is given back when others are short.
     pub(crate) yields: bool,
@@ -105,7 +110,7 @@ impl Tree {
     /// The account of a whole budget.
     pub(crate) fn new(bytes: u64) -> Self {
         let root = Node::new("", "the budget", None, bytes);
-        Self { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, yielding: 0 }
+        Self { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, idle: 0, yielding: 0, brief: Vec::new() }
     }
 
     /// Bytes of the budget that nobody has.
@@ -176,14 +181,43 @@ impl Tree {
         Ok(())
     }
 
-    /// Who does not yield must leave what is lent to those who do.
+    /// Who does not yield must leave what is lent to those who do, and who is not brief what is lent to those who are.
     fn check_firm(&self, index: usize, more: u64) -> Result<(), Short> {
-        let root = &self.nodes[0];
-        let firm = (root.used + more).saturating_sub(self.yielding);
-        let most = root.limit.saturating_sub(self.lent);
-        match self.lent > 0 && more > 0 && !self.nodes[index].yields && firm > most {
+        let (root, asker) = (&self.nodes[0], &self.nodes[index]);
+        let kept = if asker.brief { self.lent } else { self.lent + self.idle };
+        if kept == 0 || more == 0 || asker.yields {
+            return Ok(());
+        }
+        let firm = self.firm(asker.brief) + more;
+        let most = root.limit.saturating_sub(kept);
+        match firm > most {
             true => Err(Short { index: 0, missing: firm - most, firm: true }),
             false => Ok(()),
+        }
+    }
+
+    /// Bytes that are claimed, without what yields, and for who is not brief without what brief accounts hold of floors.
+    fn firm(&self, is_brief: bool) -> u64 {
+        let held_briefly = || self.brief.iter().map(|index| self.nodes[*index].above_floor()).sum::<u64>();
+        let brief = if is_brief { 0 } else { held_briefly().min(self.idle) };
+        self.nodes[0].used.saturating_sub(self.yielding + brief)
+    }
+
+    /// Bytes that somebody may have who neither yields nor is brief.
+    pub(crate) fn room(&self) -> u64 {
+        self.nodes[0]
+            .limit
+            .saturating_sub(self.lent + self.idle + self.firm(false))
+            .min(self.unclaimed() + self.yielding)
+    }
+
+    /// Marks an account as brief.
+    pub(crate) fn make_brief(&mut self, index: usize) {
+        let above = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
+        let is_known = above(index).any(|above| self.nodes[above].brief);
+        self.nodes[index].brief = true;
+        if !is_known {
+            self.brief.push(index);
         }
     }
 
@@ -230,14 +264,46 @@ impl Tree {
 
     /// Moves a floor, or says what is short for it.
     pub(crate) fn set_floor(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
-        let lent = std::mem::take(&mut self.nodes[index].lent);
-        self.lent -= lent;
+        let lent = self.nodes[index].lent;
+        self.set_lent(index, 0);
         let moved = self.move_floor(index, bytes);
         if moved.is_err() {
-            self.nodes[index].lent = lent;
-            self.lent += lent;
+            self.set_lent(index, lent);
         }
         moved
+    }
+
+    /// Lends up to `bytes` of a floor, as far as it is not in use. Returns how many.
+    pub(crate) fn lend_floor(&mut self, index: usize, bytes: u64) -> u64 {
+        let node = &self.nodes[index];
+        let given = bytes.min(node.floor.saturating_sub(node.used));
+        let (left, lent) = (node.floor - given, node.lent + given);
+        // It shrinks, so this cannot fail.
+        _ = self.move_floor(index, left);
+        self.set_lent(index, lent);
+        given
+    }
+
+    /// Takes back what is free of a floor that is lent, or raises one that is not.
+    pub(crate) fn raise_floor(&mut self, index: usize, bytes: u64) {
+        let node = &self.nodes[index];
+        let room = node.claim(node.used).saturating_add(self.unclaimed()).min(bytes);
+        let (floor, lent) = (node.floor, node.lent);
+        // What only those have who yield comes back as a whole.
+        if room <= floor || lent > 0 && !node.idles {
+            return;
+        }
+        // Where an account above is short it stays as it is.
+        if self.set_floor(index, room).is_ok() {
+            self.set_lent(index, lent.saturating_sub(room - floor));
+        }
+    }
+
+    fn set_lent(&mut self, index: usize, bytes: u64) {
+        let node = &mut self.nodes[index];
+        let before = std::mem::replace(&mut node.lent, bytes);
+        let total = if node.idles { &mut self.idle } else { &mut self.lent };
+        *total = *total - before + bytes;
     }
 
     fn move_floor(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
@@ -265,7 +331,8 @@ impl Tree {
         if self.nodes[index].handles > 0 || index == 0 {
             return;
         }
-        self.lent -= std::mem::take(&mut self.nodes[index].lent);
+        self.set_lent(index, 0);
+        self.brief.retain(|brief| *brief != index);
         let (floor, parent) = (self.nodes[index].floor, self.nodes[index].parent);
         if let Some(parent) = parent {
             // What a floor still held goes back; all reservations are gone, or a handle would live.
@@ -313,6 +380,6 @@ impl Tree {
                 && !ancestors(index).any(|own| own == *other)
                 && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
         };
-        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor.max(self.nodes[other].lent)).sum()
+        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor + self.nodes[other].lent).sum()
     }
 }

@@ -29,6 +29,10 @@ const UNTOUCHED_MAX: u64 = 2 << 20;
 /// Up to this budget all of them are.
 const SMALL_BUDGET: u64 = 32 << 20;
 const STACK_BYTES: usize = 128 << 10;
+/// What is left for new points and opened files, as a part of the budget and at most, when it is booked what the allocator keeps:
+/// a store that may not write anything out would keep it for ever.
+const LEFT_PART: u64 = 24;
+const LEFT_MAX: u64 = 1 << 20;
 const KEPT_FORMULA: &str = "held by the allocator - handed out - what base has for it";
 
 /// Called once, with what makes going on pointless.
@@ -109,7 +113,7 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, kept: &Mutex<Reservation>
             let ledger = Ledger::totals(budget);
             quiet = report(&ledger, quiet);
             let scales = allocator_resident().unwrap_or_default();
-            book(&mut kept.lock(), ledger.budget_bytes, ledger.unaccounted_bytes, scales);
+            book(&mut kept.lock(), budget, ledger.unaccounted_bytes, scales);
             Ok(())
         });
         if let (Err(error), Some(on_fault)) = (lock.check(), on_fault.take_if(|_| lock.check().is_err())) {
@@ -123,11 +127,13 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, kept: &Mutex<Reservation>
 /// have booked and not yet touched is room for it, but for [`UNTOUCHED_MAX`] at most, since a section that is booked is
 /// soon loaded (a small budget, where a seal needs what is left, has next to no sections). Only cached pages make way; sections are planned again when the store next lies down, and then there is
 /// room for less of them.
-fn book(kept: &mut Reservation, budget: u64, unaccounted: i64, scales: (u64, u64)) {
+fn book(kept: &mut Reservation, budget: &Budget, unaccounted: i64, scales: (u64, u64)) {
+    let limit = budget.limit();
+    let most = (kept.bytes() + budget.room()).saturating_sub((limit / LEFT_PART).min(LEFT_MAX));
     let shown = (kept.bytes() as i64 + unaccounted).max(0) as u64;
     let beyond = beyond(scales);
-    let sure = beyond.saturating_sub(UNTOUCHED_MAX).min(budget.saturating_sub(SMALL_BUDGET) / 16);
-    let bytes = beyond.min(shown).max(sure);
+    let sure = beyond.saturating_sub(UNTOUCHED_MAX).min(limit.saturating_sub(SMALL_BUDGET) / 16);
+    let bytes = beyond.min(shown).max(sure).min(most);
     match bytes.checked_sub(kept.bytes()) {
         Some(more) => kept.grow_from_pages(more),
         None => kept.shrink(kept.bytes() - bytes),
@@ -180,15 +186,15 @@ mod tests {
         let budget = Budget::new(100);
         let mut kept = budget.root().child("allocator", "").try_reserve(0).unwrap();
         let other = budget.root().child("other", "").try_reserve(70).unwrap();
-        // (unaccounted, held beyond what was handed out) and what is booked then.
+        // (unaccounted, held beyond what was handed out) and what is booked then: 4 are left for others.
         let looks =
-            [(20, 20, 20), (0, 20, 20), (0, 5, 5), (9, 12, 12), (-4, 12, 8), (30, 38, 30), (-40, 38, 0), (5, 0, 0)];
+            [(20, 20, 20), (0, 20, 20), (0, 5, 5), (9, 12, 12), (-4, 12, 8), (30, 38, 26), (-40, 38, 0), (5, 0, 0)];
         for (unaccounted, beyond, booked) in looks {
-            book(&mut kept, 100, unaccounted, (1000 + ALLOCATOR + beyond, 1000));
+            book(&mut kept, &budget, unaccounted, (1000 + ALLOCATOR + beyond, 1000));
             assert_eq!(kept.bytes(), booked);
         }
         drop(other);
-        book(&mut kept, 100, 40, (ALLOCATOR + 50, 0));
+        book(&mut kept, &budget, 40, (ALLOCATOR + 50, 0));
         assert_eq!(kept.bytes(), 40);
         // Where the budget is short it lets go of what is no longer kept.
         assert_eq!(give_back(&mut kept, (ALLOCATOR + 15, 0)), 25);
@@ -198,9 +204,23 @@ mod tests {
         let budget = Budget::new(100 << 20);
         let mut kept = budget.root().child("allocator", "").try_reserve(0).unwrap();
         for (size, booked) in [(100 << 20, 3 << 20), (48 << 20, 1 << 20), (24 << 20, 0)] {
-            book(&mut kept, size, -(50 << 20), (ALLOCATOR + UNTOUCHED_MAX + (3 << 20), 0));
+            assert_eq!(budget.set_limit(size), 0);
+            book(&mut kept, &budget, -(50 << 20), (ALLOCATOR + UNTOUCHED_MAX + (3 << 20), 0));
             assert_eq!(kept.bytes(), booked);
         }
+        // However much it keeps: what yields counts as room, a floor that is lent does not.
+        let (seal, pages) = (budget.root().child("seal", ""), budget.root().child("pages", "").yielding());
+        seal.set_floor(3 << 20).unwrap();
+        seal.lend_floor(u64::MAX);
+        let _other = budget.root().child("other", "").try_reserve(16 << 20).unwrap();
+        let cached = pages.try_reserve(8 << 20).unwrap();
+        book(&mut kept, &budget, 20 << 20, (ALLOCATOR + (20 << 20), 0));
+        assert_eq!(kept.bytes(), 0, "nobody was asked for the pages");
+        drop(cached);
+        book(&mut kept, &budget, 20 << 20, (ALLOCATOR + (20 << 20), 0));
+        assert_eq!(kept.bytes(), 4 << 20);
+        let mut new_points = budget.root().child("new", "").try_reserve(1 << 20).unwrap();
+        assert!(new_points.grow(1).is_err());
     }
 
     #[test]

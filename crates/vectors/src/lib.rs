@@ -63,6 +63,7 @@ mod reservoir;
 mod residency;
 mod rest;
 mod rewrite;
+mod scratches;
 mod seal;
 mod search;
 mod segment;

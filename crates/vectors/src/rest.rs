@@ -9,8 +9,9 @@
 //! ```
 //!
 //! What a seal has goes to sections alone, which give way when they are asked: requests cannot take it, however many they
-//! are. So before a write is accepted, its seal has its memory again. What a merge has anybody may use meanwhile, and bodies of
-//! requests also in an awake store between two merges, if nothing else is left to give; a merge waits until they let go.
+//! are. So before a write is accepted, its seal has its memory again. What a merge has requests may use too, also in an awake
+//! store between two merges, if nothing else is left to give; a merge waits until they let go. What is held for longer, new points
+//! for instance, never takes it: a merge might wait for it for ever.
 
 use crate::background::is_busy;
 use crate::lock;
@@ -101,14 +102,14 @@ impl Drop for Merging<'_> {
     }
 }
 
-/// Gives what a merge has for good to a body that finds nothing else: it must not wait for the store to lie down.
+/// Lends what a merge has for good to a request that finds nothing else: it must not wait for the store to lie down.
 pub(crate) struct IdleMerge(pub(crate) Weak<Shared>);
 
 impl Yield for IdleMerge {
     fn give_back(&self, wanted: u64) -> u64 {
         let Some(shared) = self.0.upgrade() else { return 0 };
         let Some(merging) = shared.rest.merging.try_lock() else { return 0 };
-        if *merging { 0 } else { shared.accounts.merge.give_floor(wanted) }
+        if *merging { 0 } else { shared.accounts.merge.lend_floor(wanted) }
     }
 }
 
@@ -236,8 +237,8 @@ fn is_due(shared: &Shared) -> bool {
     let busy = |shared: &Shared| shared.collections().iter().any(|collection| is_busy(shared, collection));
     let has_passed = now.saturating_sub(state.since_ms) >= state.after_ms;
     if waking.is_some() && !state.at_rest && state.working == 0 && has_passed && !busy(shared) {
-        shared.accounts.seal.lend_floor();
-        shared.accounts.merge.give_floor(u64::MAX);
+        shared.accounts.seal.lend_floor(u64::MAX);
+        shared.accounts.merge.lend_floor(u64::MAX);
         (state.at_rest, state.since_ms, state.lay_ms, state.unplanned) = (true, now, now, true);
     } else if now.saturating_sub(state.looked_ms) >= LOOK_AFTER_MS {
         state.looked_ms = now;

@@ -114,12 +114,12 @@ fn from_segments(
     let pages = shared.pages.counted();
     let matching = Matching::new(shared, &pages, view, filter)?;
     let passed = (!query.filter.is_empty()).then(|| Passed::new(shared, &matching)).transpose()?;
-    let mut scratch = shared.scratch()?;
+    let mut scratch = shared.scratches.take(&shared.accounts.queries)?;
     let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
     let hits = segments(view, &query.using, &params, search, passed.as_ref());
     let explain = passed.map(|passed| passed.explain.into_inner());
     let profile = Profile { explain, ..profile(&scratch.profile) };
-    shared.put_scratch(scratch);
+    shared.scratches.put(scratch);
     let places = identify(&pages, view, &hits?, &mut top)?;
     let found = top.into_sorted();
     Ok(FromSegments { metric, vector, threshold, excluded, found, places, pages, profile, memory })

@@ -21,9 +21,9 @@ use crate::op::MetaOp;
 use crate::queue::{Queue, Signal};
 use crate::remembered::Remembered;
 use crate::rest::{self, Rest};
+use crate::scratches::Scratches;
 use crate::store::StoreOptions;
 use parking_lot::{Mutex, RwLock};
-use ramekin_ann::Scratch;
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
 use ramekin_base::{Error, Kind, Result, Size};
@@ -69,8 +69,6 @@ const CHANGES_WAIT: usize = 1024;
 
 /// What opening the file of a seal takes for a moment, besides its tables.
 const OPEN_BYTES: u64 = 128 << 10;
-/// A scratch that a query with a great many results has made larger is not kept for the next one.
-const SCRATCH_KEPT_MAX: u64 = 1 << 20;
 
 /// Sizes that follow from the budget.
 #[derive(Debug, Clone, Copy)]
@@ -134,7 +132,7 @@ pub(crate) struct Shared {
     pub(crate) sealed: Signal,
     /// Raised when the background has something to look at.
     pub(crate) work: Signal,
-    pub(crate) scratches: Mutex<Vec<Scratch>>,
+    pub(crate) scratches: Arc<Scratches>,
     /// Of rows that pass filters.
     pub(crate) bitmaps: Arc<Bitmaps>,
     pub(crate) remembered: Remembered,
@@ -496,19 +494,6 @@ impl Shared {
                 Err(Error::busy(format!("writes are stalled: what is new cannot be written out: {error}")))
             }
             _ => Ok(()),
-        }
-    }
-
-    /// A scratch for one query, reserved; put back by [`Shared::put_scratch`].
-    pub(crate) fn scratch(&self) -> Result<Scratch> {
-        let kept = self.scratches.lock().pop();
-        kept.map_or_else(|| Scratch::new(&self.accounts.queries), Ok)
-    }
-
-    pub(crate) fn put_scratch(&self, scratch: Scratch) {
-        let mut scratches = self.scratches.lock();
-        if scratches.len() < 16 && scratch.reserved_bytes() <= SCRATCH_KEPT_MAX {
-            scratches.push(scratch);
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::overlay::{self, Run};
 use crate::queue::{CHANGES_MAX, Queue, Signal};
 use crate::remembered::Remembered;
 use crate::rest::{IdleMerge, Rest};
+use crate::scratches::KeptScratches;
 use crate::segment::Segment;
 use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, Plant, QUERIES_FLOOR, Shared};
 use crate::writer::{Request, Writer};
@@ -131,7 +132,8 @@ impl Accounts {
                 "rows of segments / 8, of filters that are asked or remembered; budget / 128 + 512 KiB",
             ),
             queries: parent
-                .child("queries", "results x (336 + 208 x growing parts) + payloads and vectors returned + scratches"),
+                .child("queries", "results x (336 + 208 x growing parts) + payloads and vectors returned + scratches")
+                .brief(),
             reservoir: parent
                 .child("reservoir", "real queries that are kept x dim x 4")
                 .with_limit(RESERVOIR_MAX.min(limits.growing_bytes / 8)),
@@ -181,7 +183,7 @@ impl Store {
             temp,
             sealed: Signal::default(),
             work: Signal::default(),
-            scratches: Mutex::new(Vec::new()),
+            scratches: Arc::default(),
             bitmaps,
             remembered,
             closing: AtomicBool::new(false),
@@ -207,6 +209,7 @@ impl Store {
         if !rest::turn(&shared) {
             residency::plan(&shared);
         }
+        shared.budget.add_yielder(YieldOrder::Allocator, Arc::new(KeptScratches(Arc::downgrade(&shared.scratches))));
         shared.budget.add_yielder(YieldOrder::Idle, Arc::new(IdleMerge(Arc::downgrade(&shared))));
         let writer = Writer::new(shared.clone(), log);
         let store = Self { shared, writer: Arc::new(Mutex::new(Some(writer))), threads: Arc::default() };
