@@ -98,9 +98,10 @@ impl Drop for Waiter<'_> {
 impl Admission {
     /// Takes the floor of the bodies' account.
     pub fn new(budget: Budget, bodies: Account) -> Result<Self> {
-        let bodies = bodies.brief();
+        let bodies = bodies.brief().scattered();
         bodies.set_floor(limits::bodies_floor(budget.limit()))?;
-        let small_bodies = bodies.child("small", "bodies of up to 128 KiB x 2; at least budget / 64").brief();
+        let small_bodies =
+            bodies.child("small", "bodies of up to 128 KiB x 2; at least budget / 64").brief().scattered();
         small_bodies.set_floor(limits::small_bodies(budget.limit()))?;
         Ok(Self {
             uploads: Pool::new(limits::bodies(budget.limit())),

@@ -51,7 +51,7 @@ impl Making {
     pub fn field(&mut self, reader: &mut Reader<'_>, key: &str, room: &mut Room) -> Decoded<()> {
         let key = sections::field_name(key);
         match key {
-            "vectors" if !reader.null()? => self.vectors = read_vectors(reader)?,
+            "vectors" if !reader.null()? => self.vectors = read_vectors(reader, room)?,
             "sparse_vectors" => empty_object(reader)?,
             "recall" => self.recall = read_recall(reader)?,
             _ => section(reader, key, &mut self.kept, room)?,
@@ -135,11 +135,13 @@ fn metadata(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Section> {
     reader.value_up_to(METADATA_MAX)
 }
 
-/// What a JSON text takes as a tree at most: each object a node of a map, each value its place in a list that doubles.
+/// What a JSON text takes as a tree at most: each object a node of a map, each value its place in a list that doubles, or in
+/// nodes of which half stays empty.
 fn tree_bytes(text: &str) -> u64 {
     let of = |byte: u8| match byte {
         b'{' => 700,
         b',' | b'[' => 64,
+        b':' => 80,
         _ => 1,
     };
     text.bytes().map(of).sum()
@@ -160,27 +162,42 @@ fn metadata_change(mut metadata: Section, change: Section) -> Result<Section> {
 }
 
 /// Reads `vectors`: the parameters of one vector, or an object from names to such parameters.
-fn read_vectors(reader: &mut Reader<'_>) -> Decoded<BTreeMap<String, VectorConfig>> {
+fn read_vectors(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BTreeMap<String, VectorConfig>> {
     let mut single = false;
     reader.clone().object(|ahead, key| {
         single |= matches!(key, "size" | "distance") && ahead.peek()? != b'{';
         ahead.skip()
     })?;
     if single {
-        return Ok(BTreeMap::from([(UNNAMED.to_owned(), vector(reader)?)]));
+        return Ok(BTreeMap::from([(UNNAMED.to_owned(), vector(reader, room)?)]));
     }
     let mut vectors = BTreeMap::new();
     reader.object(|reader, name| {
-        vectors.insert(checked_name(name)?.to_owned(), vector(reader)?);
-        if vectors.len() > limits::VECTOR_NAMES_MAX {
-            return Err(Flaw::invalid(format!("at most {} vectors are allowed", limits::VECTOR_NAMES_MAX)));
-        }
-        Ok(())
+        vectors.insert(checked_name(name)?.to_owned(), vector(reader, room)?);
+        check_count(vectors.len())
     })?;
     Ok(vectors)
 }
 
-fn vector(reader: &mut Reader<'_>) -> Decoded<VectorConfig> {
+/// What is known of a vector takes at most so much as a tree, however long its text is.
+const VECTOR_TREE_MAX: u64 = 16 << 10;
+
+/// Books what the vector that comes next takes: once as it is read, and once when its text is made.
+fn book_vector(reader: &Reader<'_>, room: &mut Room) -> Decoded<()> {
+    let text = reader.clone().raw_object()?;
+    Ok(room.take(2 * tree_bytes(text).min(VECTOR_TREE_MAX))?)
+}
+
+/// Refuses more vectors than a collection may have.
+fn check_count(vectors: usize) -> Decoded<()> {
+    match vectors > limits::VECTOR_NAMES_MAX {
+        true => Err(Flaw::invalid(format!("at most {} vectors are allowed", limits::VECTOR_NAMES_MAX))),
+        false => Ok(()),
+    }
+}
+
+fn vector(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<VectorConfig> {
+    book_vector(reader, room)?;
     let (mut dim, mut metric) = (None, None);
     let mut echo = Section::new();
     reader.object(|reader, key| {
@@ -257,9 +274,9 @@ pub fn change(body: &[u8], room: &mut Room) -> Result<Change> {
         match key {
             "vectors" | PARAMS | QUANTIZATION if reader.null()? => {}
             "vectors" => reader.object(|reader, name| {
-                let changed = vector_change(reader)?;
+                let changed = vector_change(reader, room)?;
                 change.vectors.insert(checked_name(name)?.to_owned(), changed);
-                Ok(())
+                check_count(change.vectors.len())
             })?,
             PARAMS => {
                 change.kept.insert(PARAMS.to_owned(), sections::read(reader, sections::PARAMS)?);
@@ -278,7 +295,8 @@ pub fn change(body: &[u8], room: &mut Room) -> Result<Change> {
     Ok(change)
 }
 
-fn vector_change(reader: &mut Reader<'_>) -> Decoded<(Section, Quantization)> {
+fn vector_change(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<(Section, Quantization)> {
+    book_vector(reader, room)?;
     let (mut echo, mut quantization) = (Section::new(), None);
     reader.object(|reader, key| match sections::field_name(key) {
         QUANTIZATION if !reader.null()? => {

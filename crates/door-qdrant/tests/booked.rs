@@ -71,6 +71,17 @@ fn many(one: &str) -> String {
     text
 }
 
+/// An object of as many keys as a body may hold, no two alike.
+fn keyed(value: &str) -> String {
+    let (mut text, mut keys) = (String::from("{"), 0);
+    while text.len() < BODY {
+        let comma = if keys > 0 { "," } else { "" };
+        text.push_str(&format!("{comma}\"k{keys}\":{value}"));
+        keys += 1;
+    }
+    text + "}"
+}
+
 /// A string in quotes that is as long as a body may be.
 fn long(piece: &str) -> String {
     format!("\"{}\"", piece.repeat(BODY / piece.len()))
@@ -134,6 +145,61 @@ fn bodies() -> Vec<String> {
         bodies.push(format!("{{\"collections\":[{{\"points\":1,\"fields\":{{{key}:\"integer\"}}}}]}}"));
         bodies.push(format!("{{\"points\":[{{\"id\":1,\"vector\":{{{key}:[1]}}}}]}}"));
         bodies.push(format!("{{\"points\":[{{\"id\":1,\"vector\":[1],\"payload\":{{{key}:1}}}}]}}"));
+    }
+    for value in ["{}", "1", "\"a\"", "[1]", r#"{"size":1,"distance":"Dot"}"#, r#"{"hnsw_config":{"m":1}}"#] {
+        let object = keyed(value);
+        bodies.push(object.clone());
+        for path in [
+            "with_vector",
+            "with_payload",
+            "points",
+            "vector",
+            "query",
+            "order_by",
+            "field_schema",
+            "batch",
+            "filter",
+            "params",
+            "vectors",
+            "payload",
+            "vectors_config",
+            "sparse_vectors",
+            "hnsw_config",
+            "optimizers_config",
+            "wal_config",
+            "quantization_config",
+            "strict_mode_config",
+            "metadata",
+            "lookup_from",
+            "prefetch",
+            "fields",
+            "rename_alias",
+            "vectors.a",
+            "vectors.a.hnsw_config",
+            "vectors.a.quantization_config",
+            "vectors.a.quantization_config.scalar",
+            "quantization_config.product",
+            "strict_mode_config.a",
+            "field_schema.stopwords",
+            "filter.must",
+            "filter.min_should",
+            "params.quantization",
+            "query.recommend",
+            "query.context",
+            "query.discover",
+            "query.fusion",
+            "query.mmr",
+            "update_filter",
+        ] {
+            let open: String = path.split('.').map(|key| format!("{{\"{key}\":")).collect();
+            bodies.push(format!("{open}{object}{}", "}".repeat(path.split('.').count())));
+        }
+        for list in ["points", "searches", "operations", "collections", "actions", "prefetch"] {
+            bodies.push(format!("{{\"{list}\":[{object}]}}"));
+            for key in ["vector", "payload", "fields", "vectors", "upsert", "set_payload", "update_vectors"] {
+                bodies.push(format!("{{\"{list}\":[{{\"id\":1,\"points\":1,\"{key}\":{object}}}]}}"));
+            }
+        }
     }
     for item in [r#"{"":0}"#, "0", "[0]", r#"{"a":[{}]}"#] {
         bodies.push(format!(r#"{{"metadata":{{"a":[{}]}}}}"#, many(item)));

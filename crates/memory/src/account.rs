@@ -153,10 +153,6 @@ impl Budget {
 /// it goes on without the lock.
 const TURN_WAIT: Duration = Duration::from_millis(20);
 
-/// Bytes that are given back at one time are many from this part of the budget on, but not below so many.
-const LARGE_PART: u64 = 32;
-const LARGE_LEAST: u64 = 512 << 10;
-
 /// So often those who yield are asked: what they gave may be taken by someone else in between.
 const ROUNDS: usize = 4;
 
@@ -193,10 +189,12 @@ impl Shared {
     /// Gives bytes back, and perhaps the handle that held them. What was in so many is free by now, but not with the kernel
     /// yet: whoever takes them next would be charged beside it.
     pub(crate) fn give(&self, index: usize, bytes: u64, is_last: bool) {
-        if bytes >= LARGE_LEAST && bytes >= self.tree.lock().nodes[0].limit / LARGE_PART {
-            allocator_purge();
-        }
         let mut tree = self.tree.lock();
+        if tree.is_large(index, bytes) {
+            drop(tree);
+            allocator_purge();
+            tree = self.tree.lock();
+        }
         tree.sub(index, bytes);
         if is_last {
             tree.drop_handle(index);
@@ -293,6 +291,13 @@ impl Account {
     #[must_use]
     pub fn brief(self) -> Account {
         self.shared.tree.lock().make_brief(self.index);
+        self
+    }
+
+    /// What is reserved here is given back bit by bit, and was in many small blocks: it counts together.
+    #[must_use]
+    pub fn scattered(self) -> Account {
+        self.shared.tree.lock().nodes[self.index].scattered = Some(0);
         self
     }
 
@@ -669,6 +674,17 @@ mod tests {
             PURGED.store(false, Ordering::Relaxed);
             drop(held);
             assert_eq!(PURGED.load(Ordering::Relaxed), purged, "{bytes}");
+        }
+        // Many small ones are as much as a large one where it is said so.
+        for (account, purged) in [(budget.root(), 0), (budget.root().child("bodies", "").scattered(), 2)] {
+            let held: Vec<_> = (0..33).map(|_| account.try_reserve(512 << 10).unwrap()).collect();
+            let mut times = 0;
+            for one in held {
+                PURGED.store(false, Ordering::Relaxed);
+                drop(one);
+                times += usize::from(PURGED.load(Ordering::Relaxed));
+            }
+            assert_eq!(times, purged);
         }
     }
 }

@@ -53,6 +53,8 @@ pub(crate) struct Node {
     pub(crate) brief: bool,
     /// Its floor is idle now and then, and is given then to who holds it briefly.
     pub(crate) idles: bool,
+    /// Bytes that were given back here since there were many, where what is given back bit by bit counts together.
+    pub(crate) scattered: Option<u64>,
     /// Bytes in use by this account and those below it (floors below count in full).
     pub(crate) used: u64,
     /// Bytes that were reserved on this account itself.
@@ -74,6 +76,7 @@ impl Node {
             yields: false,
             brief: false,
             idles: false,
+            scattered: None,
             used: 0,
             own: 0,
             predicted: None,
@@ -91,6 +94,10 @@ impl Node {
         self.used.saturating_sub(self.floor)
     }
 }
+
+/// Bytes that are given back are many from this part of the budget on, but not below so many.
+const LARGE_PART: u64 = 32;
+const LARGE_LEAST: u64 = 512 << 10;
 
 pub(crate) struct Short {
     pub(crate) index: usize,
@@ -111,6 +118,18 @@ impl Tree {
     pub(crate) fn new(bytes: u64) -> Self {
         let root = Node::new("", "the budget", None, bytes);
         Self { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, idle: 0, yielding: 0, brief: Vec::new() }
+    }
+
+    /// Whether `bytes` that an account gives back are many, alone or with those before.
+    pub(crate) fn is_large(&mut self, index: usize, bytes: u64) -> bool {
+        let large = LARGE_LEAST.max(self.nodes[0].limit / LARGE_PART);
+        let Some(before) = &mut self.nodes[index].scattered else { return bytes >= large };
+        *before += bytes;
+        let is_large = *before >= large;
+        if is_large {
+            *before = 0;
+        }
+        is_large
     }
 
     /// Bytes of the budget that nobody has.
