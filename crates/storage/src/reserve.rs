@@ -108,15 +108,22 @@ impl Reserve {
         made
     }
 
-    /// Gives up a part of it for `claim`. False: there is nothing to give.
-    pub fn give(&self, claim: Claim) -> bool {
+    /// Gives up a part of it for `claim`. False: there is nothing to give. A disk that fails meanwhile is not a full one.
+    pub fn give(&self, claim: Claim) -> Result<bool> {
         let mut held = self.held.lock();
         let left = match claim {
             Claim::Delete => held.bytes.saturating_sub((held.wanted / PART_OF_STEP).clamp(STEP.0, STEP.1)),
             Claim::Tidy => held.bytes.min(held.for_deletes()),
         };
         let left = left / BLOCK * BLOCK;
-        left < held.bytes && self.resize(&mut held, left).is_ok()
+        if left >= held.bytes {
+            return Ok(false);
+        }
+        match self.resize(&mut held, left) {
+            // There are file systems that need room to give some back.
+            Err(error) if error.kind() == Kind::NoSpace => Ok(false),
+            resized => resized.map(|()| true),
+        }
     }
 
     /// Bytes that seals, folds and merges may have of it.

@@ -292,10 +292,10 @@ fn the_reserve_is_given_up_by_steps_and_made_again() {
     disk.set_faults(Faults { bytes_max: Some(used), ..Faults::default() });
     assert_eq!(reserve.make(1 << 20).unwrap_err().kind(), Kind::NoSpace);
     assert_eq!(reserve.for_tidying(), 6 << 20);
-    assert!(reserve.give(Claim::Tidy) && !reserve.give(Claim::Tidy));
+    assert!(reserve.give(Claim::Tidy).unwrap() && !reserve.give(Claim::Tidy).unwrap());
     assert_eq!(reserve.bytes().0, 2 << 20, "a quarter is for deletes");
     let mut steps = 0;
-    while reserve.give(Claim::Delete) {
+    while reserve.give(Claim::Delete).unwrap() {
         steps += 1;
     }
     assert_eq!((steps, reserve.bytes().0), (4, 0));
@@ -307,6 +307,20 @@ fn the_reserve_is_given_up_by_steps_and_made_again() {
     reserve.want(8 << 20).unwrap();
     reserve.make(0).unwrap();
     assert_eq!(reserve.bytes(), (4 << 20, 4 << 20));
+}
+
+/// Whoever asks for room hears why there is none: the disk is full, or it failed.
+#[test]
+fn a_disk_that_fails_while_the_reserve_is_given_up_is_not_called_full() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let store = Store::open(&disk).unwrap();
+    let reserve = store.storage.reserve();
+    reserve.want(8 << 20).unwrap();
+    reserve.make(0).unwrap();
+    disk.set_faults(Faults { sync_fails: Trigger::chance(1.0), ..Faults::default() });
+    assert_eq!(reserve.give(Claim::Delete).unwrap_err().kind(), Kind::Io);
+    disk.set_faults(Faults::default());
+    assert!(reserve.give(Claim::Delete).unwrap());
 }
 
 /// An edit of an ordinary length changes nothing where there is no room for it, and a snapshot that is due waits for room.

@@ -81,7 +81,7 @@ impl Shared {
                         Using(&self.full)
                     });
                     self.set_full(&error);
-                    if !self.storage.reserve().give(claim) {
+                    if !self.storage.reserve().give(claim)? {
                         return Err(error);
                     }
                 }
