@@ -116,10 +116,11 @@ impl Log {
         self.cut
     }
 
-    /// Hands every committed record from `from` on to `visit` once more; it may read the log itself meanwhile.
+    /// Hands every committed record from `from` on to `visit` once more; it may read the log itself meanwhile. One that can
+    /// no longer be read is damage, at the very end too: all of them have been read before, or are of this log's own commits.
     pub fn replay(&self, from: Position, visit: &mut Visit<'_>) -> Result<()> {
         let files = self.shared.files();
-        let known = Known { durable: from, begun: true };
+        let known = Known { durable: self.end(), begun: true };
         walk(&*self.disk, &self.account, &files, from..self.end(), &known, visit)?.sound(&files)
     }
 

@@ -225,6 +225,23 @@ fn damage_before_the_last_commit_is_refused() {
 }
 
 /// Bits that change in the last commit look unlike a torn write while a record of it stands behind them.
+/// A start reads the log twice; what was there the first time is not a torn end the second time.
+#[test]
+fn damage_that_comes_after_the_log_was_opened_is_no_end_of_it() {
+    let bench = Bench::new();
+    let records = bench.write(&[&[b"one"], &[b"two"], &[b"the last one"]]);
+    for (position, _) in &records {
+        let (log, _) = bench.open(0).unwrap();
+        assert_eq!(again(&log, 0), records);
+        let byte = position + 16;
+        flip(&bench.files()[0], byte);
+        let error = log.replay(0, &mut |_, _| Ok(())).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt);
+        assert!(error.message().contains(&format!("offset {position}")), "{error}");
+        flip(&bench.files()[0], byte);
+    }
+}
+
 #[test]
 fn damage_inside_the_last_commit_is_told_from_a_torn_write() {
     let bench = Bench::new();
