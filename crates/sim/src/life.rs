@@ -247,11 +247,11 @@ impl Life {
 
     fn scroll(&self, rng: &mut Rng, plan: &Plan, model: &Model) -> Result<(), End> {
         let (from, limit) = (id(rng, plan), 1 + rng.below(20) as usize);
-        let read =
-            || self.store.scroll(NAME, Some(from), limit, &Filter::default(), &Parts::default()).map(|held| held.value);
+        let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
+        let read = || self.store.scroll(NAME, Some(from), limit, &Filter::default(), &parts).map(|held| held.value);
         let Some(page) = self.read(read)? else { return Ok(()) };
-        let found: Vec<PointId> = page.records.iter().map(|record| record.id).collect();
-        let wanted: Vec<PointId> = model.live.range(from..).map(|(id, _)| *id).take(limit).collect();
+        let found: Vec<_> = page.records.into_iter().map(model::of_record).collect();
+        let wanted: Vec<_> = model.live.range(from..).map(|(id, point)| (*id, point.clone())).take(limit).collect();
         match found == wanted {
             true => Ok(()),
             false => Err(End::Wrong(format!("a scroll from {from} found {found:?}, wanted {wanted:?}"))),

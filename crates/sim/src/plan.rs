@@ -37,18 +37,18 @@ macro_rules! steps {
 steps! {
     Open = 0, "open and recover";
     Upsert = 7, "upsert";
-    Delete = 3, "delete";
-    DeleteByFilter = 2, "delete by filter";
+    Delete = 5, "delete";
+    DeleteByFilter = 3, "delete by filter";
     UpdateVectors = 2, "update vectors";
     Payload = 3, "change payloads";
-    PayloadByFilter = 2, "change payloads by filter";
+    PayloadByFilter = 3, "change payloads by filter";
     Index = 2, "make or drop an index";
     Rotate = 1, "rotate the memtable";
     Fold = 1, "fold payload patches";
     Background = 3, "flush and merge";
     Search = 3, "search";
     Get = 2, "get";
-    Scroll = 2, "scroll";
+    Scroll = 3, "scroll";
     Count = 2, "count by filter";
     Ordered = 2, "scroll in order";
 }
@@ -99,16 +99,16 @@ pub struct Plan {
 
 impl Plan {
     pub fn draw(rng: &mut Rng) -> Self {
-        let trouble = match rng.below(14) {
+        let trouble = match rng.below(18) {
             0 | 1 => Trouble::FailedReads,
             2 | 3 => Trouble::FailedSync,
-            4 => Trouble::FailedWrite,
-            5 => Trouble::BitFlips,
-            6 | 7 => Trouble::FullDisk,
-            8 => Trouble::MisdirectedWrites,
-            9 => Trouble::LostWrites,
-            10 | 11 => Trouble::Panics,
-            12 => Trouble::SlowCalls,
+            4 | 5 => Trouble::FailedWrite,
+            6 | 7 => Trouble::BitFlips,
+            8 | 9 => Trouble::FullDisk,
+            10 | 11 => Trouble::MisdirectedWrites,
+            12 | 13 => Trouble::LostWrites,
+            14 | 15 => Trouble::Panics,
+            16 => Trouble::SlowCalls,
             _ => Trouble::None,
         };
         let budget = (24 + rng.below(3) * 16) << 20;
