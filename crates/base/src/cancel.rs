@@ -10,17 +10,24 @@
 //! The token of the work that a thread does now is ambient: [`scope`] sets it for the length of a job, [`check`] looks at it.
 //! A loop over outside data calls `check` at bounded intervals, however deep it stands, and no signature carries the token.
 //! Work without a scope is never cancelled.
+//!
+//! What cannot be taken back, as a record in the log, says before it that it [begins](Token::begin): of the two, the beginning
+//! and the cancellation, only the first has happened, and both sides know which.
 
 use crate::{Error, Result};
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Says whether a piece of work is still wanted. Clones are handles to the same one.
 #[derive(Debug, Clone, Default)]
 pub struct Token {
-    cancelled: Arc<AtomicBool>,
+    state: Arc<AtomicU8>,
 }
+
+const WANTED: u8 = 0;
+const CANCELLED: u8 = 1;
+const BEGUN: u8 = 2;
 
 thread_local! {
     static CURRENT: RefCell<Option<Token>> = const { RefCell::new(None) };
@@ -31,14 +38,36 @@ impl Token {
         Self::default()
     }
 
-    /// From now on [`check`] fails in this token's scopes. Cancelling twice changes nothing.
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
+    /// From now on [`check`] fails in this token's scopes. Cancelling twice changes nothing. False: the work has begun, and
+    /// is seen through.
+    pub fn cancel(&self) -> bool {
+        self.move_to(CANCELLED)
     }
 
     pub fn is_cancelled(&self) -> bool {
-        self.cancelled.load(Ordering::Acquire)
+        self.state.load(Ordering::Acquire) == CANCELLED
     }
+
+    /// Fails once it is cancelled.
+    pub fn check(&self) -> Result<()> {
+        if self.is_cancelled() { Err(given_up()) } else { Ok(()) }
+    }
+
+    /// The work begins what cannot be taken back: from now on it is not cancelled. Fails if it has been.
+    pub fn begin(&self) -> Result<()> {
+        if self.move_to(BEGUN) { Ok(()) } else { Err(given_up()) }
+    }
+
+    fn move_to(&self, state: u8) -> bool {
+        match self.state.compare_exchange(WANTED, state, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => true,
+            Err(now) => now == state,
+        }
+    }
+}
+
+fn given_up() -> Error {
+    Error::cancelled("the request was given up by its client, or its time is over")
 }
 
 /// Cancels its token when it is dropped: what a request waits with, so that its work ends when the request does.
@@ -52,6 +81,11 @@ impl Guard {
 
     pub fn token(&self) -> Token {
         self.0.clone()
+    }
+
+    /// [`Token::cancel`] of its token.
+    pub fn cancel(&self) -> bool {
+        self.0.cancel()
     }
 }
 
@@ -82,12 +116,7 @@ pub fn current() -> Option<Token> {
 
 /// Fails with [`crate::Kind::Cancelled`] once the token of this thread's scope is cancelled.
 pub fn check() -> Result<()> {
-    let is_cancelled = CURRENT.with(|current| current.borrow().as_ref().is_some_and(Token::is_cancelled));
-    if is_cancelled {
-        Err(Error::cancelled("the request was given up by its client, or its time is over"))
-    } else {
-        Ok(())
-    }
+    CURRENT.with(|current| current.borrow().as_ref().map_or(Ok(()), Token::check))
 }
 
 #[cfg(test)]
@@ -106,6 +135,18 @@ mod tests {
             assert!(check().is_err());
         });
         assert!(check().is_ok());
+    }
+
+    #[test]
+    fn what_has_begun_is_not_cancelled_and_what_was_cancelled_does_not_begin() {
+        let (begun, given_up) = (Token::new(), Token::new());
+        begun.begin().unwrap();
+        begun.begin().unwrap();
+        assert!(!begun.cancel() && !begun.is_cancelled());
+        assert!(scope(&begun, check).is_ok());
+        assert!(given_up.cancel() && given_up.cancel());
+        assert_eq!(given_up.begin().unwrap_err().kind(), Kind::Cancelled);
+        assert!(given_up.is_cancelled());
     }
 
     #[test]

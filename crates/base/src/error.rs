@@ -35,8 +35,10 @@ pub enum Kind {
     Closed,
     /// In the API, but not built here.
     Unsupported,
-    /// Nobody waits for the result any more.
+    /// Nobody waits for the result any more; nothing was done.
     Cancelled,
+    /// A part of it was done, or it may still be: send it again.
+    Unfinished,
     /// Our mistake.
     Bug,
 }
@@ -45,6 +47,11 @@ impl Kind {
     /// Memory is what is missing, for now or for good.
     pub fn is_memory(self) -> bool {
         matches!(self, Self::Busy | Self::NoMemory)
+    }
+
+    /// Says that nothing of a write was done, and never will be.
+    pub fn is_refusal(self) -> bool {
+        matches!(self, Self::Busy | Self::NoMemory | Self::NoSpace | Self::Cancelled)
     }
 }
 
@@ -75,6 +82,13 @@ impl Error {
     #[must_use]
     pub fn at(self, place: impl fmt::Display) -> Self {
         Self::new(self.kind, format!("{place}: {}", self.message))
+    }
+
+    /// The error of what had `begun`, with that in front of the message: it is no refusal any more.
+    #[must_use]
+    pub fn after(self, begun: impl fmt::Display) -> Self {
+        let kind = if self.kind.is_refusal() { Kind::Unfinished } else { self.kind };
+        Self::new(kind, format!("{begun}: {}", self.message))
     }
 }
 
@@ -133,7 +147,8 @@ macro_rules! constructors {
 constructors! {
     malformed => Malformed, invalid => Invalid, not_found => NotFound, exists => Exists,
     too_large => TooLarge, slow => Slow, busy => Busy, no_memory => NoMemory, no_space => NoSpace,
-    corrupt => Corrupt, io => Io, closed => Closed, unsupported => Unsupported, cancelled => Cancelled, bug => Bug,
+    corrupt => Corrupt, io => Io, closed => Closed, unsupported => Unsupported, cancelled => Cancelled,
+    unfinished => Unfinished, bug => Bug,
 }
 
 impl fmt::Display for Error {

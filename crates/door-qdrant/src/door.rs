@@ -209,7 +209,7 @@ async fn unharmed(handler: impl Future<Output = Outcome<Answer>>) -> Outcome<Ans
 }
 
 /// Waits for what another thread will say.
-pub async fn outcome<T>(receiver: oneshot::Receiver<Result<T>>, lane: Lane, until: Instant) -> Result<T> {
+async fn outcome<T>(receiver: oneshot::Receiver<Result<T>>, lane: Lane, until: Instant) -> Result<T> {
     match timeout_at(until, receiver).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Error::bug("the request ended without an answer; the server's log says why")),

@@ -11,7 +11,7 @@ use ramekin_base::{Error, Kind, cut};
 use std::time::Duration;
 
 /// Kind of error to status of the answer.
-pub const TABLE: [(Kind, StatusCode); 15] = [
+pub const TABLE: [(Kind, StatusCode); 16] = [
     (Kind::Malformed, StatusCode::BAD_REQUEST),
     (Kind::Invalid, StatusCode::UNPROCESSABLE_ENTITY),
     (Kind::NotFound, StatusCode::NOT_FOUND),
@@ -27,6 +27,7 @@ pub const TABLE: [(Kind, StatusCode); 15] = [
     (Kind::Unsupported, StatusCode::NOT_IMPLEMENTED),
     // Who hung up does not see it; who set a timeout is told to try again.
     (Kind::Cancelled, StatusCode::TOO_MANY_REQUESTS),
+    (Kind::Unfinished, StatusCode::SERVICE_UNAVAILABLE),
     (Kind::Bug, StatusCode::INTERNAL_SERVER_ERROR),
 ];
 

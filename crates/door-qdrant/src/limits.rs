@@ -50,6 +50,9 @@ pub const CONNECTION_FIXED: usize = 12 << 10;
 /// More of it with TLS: its own read and write buffers.
 pub const CONNECTION_TLS: usize = 48 << 10;
 
+/// A write that has begun when the time of its request is over is waited for so much longer.
+pub const BEGUN_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
+
 /// Seconds that a connection may take for its headers, or stay silent between requests.
 pub const IDLE_S: u64 = 75;
 

@@ -277,7 +277,8 @@ impl Log {
     fn close(&mut self, error: &Error) -> Error {
         let why = format!("writes are closed since the log could not be written ({error}); restart to open them again");
         self.failed = Some(why);
-        error.clone().at("the log could not be written; writes are closed until a restart")
+        // Not even a disk that is full refuses it: it may be there after a restart.
+        error.clone().after("the log could not be written; writes are closed until a restart")
     }
 
     /// Skips what is left of a sector if a header does not fit there.

@@ -67,7 +67,8 @@ impl Failure {
             Kind::NoSpace => Exit::Full,
             Kind::NoMemory | Kind::Invalid => Exit::Budget,
             Kind::Io | Kind::NotFound | Kind::Exists => Exit::Folder,
-            Kind::Malformed | Kind::TooLarge | Kind::Slow | Kind::Closed | Kind::Cancelled | Kind::Bug => Exit::Other,
+            Kind::Malformed | Kind::TooLarge | Kind::Slow => Exit::Other,
+            Kind::Closed | Kind::Cancelled | Kind::Unfinished | Kind::Bug => Exit::Other,
         };
         Self { exit, error }
     }

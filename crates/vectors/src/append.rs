@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   points of a request ─► ranges of at most 32 KiB ─► room for all of them ─► a record each, the last one marks the commit
-//!                                                      └ all that can fail ┘
+//!                                                      └ all that can fail, then it begins ┘
 //! ```
 
 use crate::api::Batch;
@@ -10,7 +10,7 @@ use crate::collection::{Collection, Located};
 use crate::growing::{CLEAN, Growing, PayloadAt};
 use crate::op;
 use crate::writer::{Tell, Writer};
-use ramekin_base::{Kind, PointId, Result};
+use ramekin_base::{Kind, PointId, Result, cancel};
 use ramekin_log::Position;
 use ramekin_memory::Reservation;
 use ramekin_storage::Claim;
@@ -21,6 +21,14 @@ use std::sync::Arc;
 pub(crate) const RECORD_BYTES: usize = 32 << 10;
 /// Ids of one delete record.
 const DELETE_IDS: usize = RECORD_BYTES / 17;
+
+/// Who waits for a write, if anybody may give it up.
+pub(crate) type Asker<'a> = Option<&'a cancel::Token>;
+
+/// Just before the first record of a write: from here on it is seen through, whoever waits.
+fn begin(asker: Asker<'_>) -> Result<()> {
+    asker.map_or(Ok(()), cancel::Token::begin)
+}
 
 /// A logged operation that waits for the fsync.
 pub(crate) struct Pending {
@@ -75,6 +83,7 @@ impl Writer {
     /// Logs batches for all of which memory was promised.
     pub(crate) fn log_upserts(
         &mut self,
+        asker: Asker<'_>,
         collection: &Arc<Collection>,
         batches: Vec<Batch>,
         mut located: impl Iterator<Item = Located>,
@@ -82,7 +91,7 @@ impl Writer {
         let mut failed = Ok(());
         for batch in batches {
             match failed {
-                Ok(()) => failed = self.log_upsert(collection, batch, located.next()).map(|_| ()),
+                Ok(()) => failed = self.log_upsert(asker, collection, batch, located.next()).map(|_| ()),
                 Err(_) => collection.view.load().active.forget(Growing::bytes_for(&batch)),
             }
         }
@@ -92,13 +101,15 @@ impl Writer {
     /// Logs an upsert, for which memory was promised, in records of a bounded size. All that can fail comes before the log.
     pub(crate) fn log_upsert(
         &mut self,
+        asker: Asker<'_>,
         collection: &Arc<Collection>,
         batch: Batch,
         located: Option<Located>,
     ) -> Result<u64> {
         let sequence = self.number();
         let located = located.map_or_else(|| collection.locate(&self.shared.pages, &batch.ids), Ok);
-        let logged = located.and_then(|located| Ok((located, self.append_upsert(collection, &batch, sequence)?)));
+        let logged =
+            located.and_then(|located| Ok((located, self.append_upsert(asker, collection, &batch, sequence)?)));
         match logged {
             Ok((located, parts)) => {
                 let (collection, what) = (collection.clone(), Logged::Upsert { batch, parts, sequence });
@@ -113,13 +124,20 @@ impl Writer {
     }
 
     /// Appends the records of an upsert: a start finds all of them or none.
-    fn append_upsert(&mut self, collection: &Arc<Collection>, batch: &Batch, sequence: u64) -> Result<Vec<Part>> {
+    fn append_upsert(
+        &mut self,
+        asker: Asker<'_>,
+        collection: &Arc<Collection>,
+        batch: &Batch,
+        sequence: u64,
+    ) -> Result<Vec<Part>> {
         let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
         let point_bytes =
             |point: usize| 17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4);
         let (ranges, bytes) = ranges(batch.ids.len(), point_bytes);
         let heads = op::UPSERT_HEAD_BYTES + batch.columns.iter().map(|column| column.name.len() + 12).sum::<usize>();
         self.room_to_add(ranges.len(), bytes + ranges.len() * heads)?;
+        begin(asker)?;
         let count = ranges.len();
         let mut parts = Vec::with_capacity(count);
         for (at, points) in ranges.into_iter().enumerate() {
@@ -134,6 +152,7 @@ impl Writer {
     /// Logs deletes; those of many ids in several records, each well below the log's limit.
     pub(crate) fn log_deletes(
         &mut self,
+        asker: Asker<'_>,
         collection: &Arc<Collection>,
         ids: Vec<PointId>,
         located: Option<Located>,
@@ -143,6 +162,7 @@ impl Writer {
         let mut position = CLEAN;
         let (count, bytes) = delete_bytes(ids.len());
         self.room_to_free(count, bytes)?;
+        begin(asker)?;
         for (at, ids) in ids.chunks(DELETE_IDS).enumerate() {
             self.record.clear();
             op::encode_delete(&mut self.record, sequence, collection.number, ids);
@@ -157,6 +177,7 @@ impl Writer {
     /// that nothing that was made durable can fail to fit.
     pub(crate) fn log_payloads(
         &mut self,
+        asker: Asker<'_>,
         collection: &Arc<Collection>,
         points: &[(PointId, Box<str>)],
         located: Located,
@@ -166,6 +187,7 @@ impl Writer {
         let (ranges, bytes) = ranges(points.len(), |point| 17 + 4 + points[point].1.len());
         let count = ranges.len();
         self.room_to_add(count, bytes + count * op::HEAD_BYTES)?;
+        begin(asker)?;
         let mut payloads = Vec::with_capacity(points.len());
         for (at, range) in ranges.into_iter().enumerate() {
             let now = &points[range];

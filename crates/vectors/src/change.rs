@@ -54,6 +54,8 @@ pub(crate) struct Piece {
     pub(crate) what: What,
     /// Where its points stand in segments, so that the writer need not look.
     pub(crate) located: Vec<Located>,
+    /// Who may give the change up before the first of its pieces is logged.
+    pub(crate) asker: Option<cancel::Token>,
     /// What its data holds.
     pub(crate) _memory: Vec<Reservation>,
 }
@@ -67,7 +69,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         let Change { collection, write, sequence, answer } = change;
         let mut log = |piece| send(shared, &collection, piece);
         let asker = answer.asker.clone();
-        let work = || Changer { shared, collection: &collection, asker, log: &mut log }.change(write);
+        let work = || Changer { shared, collection: &collection, asker, logged: false, log: &mut log }.change(write);
         let changed = supervise::caught("a change", work);
         if let Err(error) = &changed {
             shared.noted(&collection, FaultKind::Read, error);
@@ -93,6 +95,7 @@ fn send(shared: &Shared, collection: &Arc<Collection>, mut piece: Piece) -> Resu
             Ok(Reply::Later(back)) => piece = back,
             Err(_) => return Err(Error::closed("the writer has stopped")),
         }
+        piece.asker.as_ref().map_or(Ok(()), cancel::Token::check)?;
         shared.seal_or_wait(seen)?;
     }
 }
@@ -101,14 +104,23 @@ fn send(shared: &Shared, collection: &Arc<Collection>, mut piece: Piece) -> Resu
 pub(crate) struct Changer<'a> {
     pub(crate) shared: &'a Shared,
     pub(crate) collection: &'a Arc<Collection>,
-    /// Who waits for it, as long as nothing of it is logged: only then may it be left undone.
+    /// Who waits for it; as long as nothing of it is logged he may give it up.
     pub(crate) asker: Option<cancel::Token>,
+    /// Something of it is.
+    pub(crate) logged: bool,
     pub(crate) log: Log<'a>,
 }
 
 impl Changer<'_> {
-    /// Does a change, durably. Returns the first of its ids that no point has.
+    /// Does a change, durably. Returns the first of its ids that no point has. One that ends half-way is not refused.
     pub(crate) fn change(&mut self, write: Write) -> Result<Option<PointId>> {
+        self.pieces(write).map_err(|error| match self.logged {
+            true => error.after("a part of the change was done, send it again for the rest"),
+            false => error,
+        })
+    }
+
+    fn pieces(&mut self, write: Write) -> Result<Option<PointId>> {
         match write {
             Write::Delete(points) => self.each_page(&points, |changer, ids| changer.delete(ids).map(|()| None)),
             Write::Payload { points, change } => {
@@ -139,9 +151,9 @@ impl Changer<'_> {
                 vec![locate(&ids)?]
             }
         };
-        // From here on it is done to its end, whoever waits.
-        self.asker = None;
-        (self.log)(Piece { what, located, _memory: memory })
+        (self.log)(Piece { what, located, asker: self.asker.clone(), _memory: memory })?;
+        self.logged = true;
+        Ok(())
     }
 
     /// Calls `change` with the points of a selection, a page at a time where a filter selects them. A point that is

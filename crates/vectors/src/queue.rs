@@ -45,9 +45,11 @@ struct State {
 impl State {
     fn may_go(&self, request: &Request, is_held: &impl Fn(&Request) -> bool) -> bool {
         let own = request.collection_number();
-        !own.is_some_and(|own| self.changing.contains(&own))
-            && (!request.is_change() || self.changing.len() < CHANGES_MAX)
-            && !is_held(request)
+        // What was given up need not wait to be let go of.
+        request.is_given_up()
+            || !own.is_some_and(|own| self.changing.contains(&own))
+                && (!request.is_change() || self.changing.len() < CHANGES_MAX)
+                && !is_held(request)
     }
 
     fn has_place(&self) -> Result<()> {

@@ -89,6 +89,11 @@ impl Request {
         }
     }
 
+    /// Nobody waits for it any more, and nothing of it was done.
+    pub(crate) fn is_given_up(&self) -> bool {
+        matches!(self, Self::Write { asker: Some(asker), .. } if asker.is_cancelled())
+    }
+
     /// Whether it depends on what is stored.
     pub(crate) fn is_change(&self) -> bool {
         let is_plain = |write: &Write| matches!(write, Write::Upsert(_) | Write::Delete(Selection::Ids(_)));
@@ -242,6 +247,9 @@ impl Writer {
                 if collection.is_dropped() {
                     return (answer.done)(Err(Error::not_found("the collection was deleted")));
                 }
+                if let Some(Err(given_up)) = answer.asker.as_ref().map(cancel::Token::check) {
+                    return (answer.done)(Err(given_up));
+                }
                 // A log that has what memory lacks takes no more.
                 let current = self.check_current().and_then(|()| collection.check_current());
                 if let Err(error) = current.and_then(|()| rest::wake(&self.shared)) {
@@ -286,9 +294,11 @@ impl Writer {
                     self.hold(&collection, Hold::Sealed(self.shared.sealed.count(), self.soon()));
                     return self.put_back(collection, Write::Upsert(batch), answer);
                 }
-                room => room.and_then(|_| self.log_upsert(&collection, batch, None)),
+                room => room.and_then(|_| self.log_upsert(answer.asker.as_ref(), &collection, batch, None)),
             },
-            Write::Delete(Selection::Ids(ids)) if self.is_at_once(&ids) => self.log_deletes(&collection, ids, None),
+            Write::Delete(Selection::Ids(ids)) if self.is_at_once(&ids) => {
+                self.log_deletes(answer.asker.as_ref(), &collection, ids, None)
+            }
             write => {
                 self.flush();
                 let sequence = self.number();
@@ -342,7 +352,8 @@ impl Writer {
             self.log.check_open()
         };
         let asker = answer.asker.clone();
-        let changed = Changer { shared: &shared, collection: &collection, asker, log: &mut log }.change(write);
+        let changed =
+            Changer { shared: &shared, collection: &collection, asker, logged: false, log: &mut log }.change(write);
         if let Err(error) = &changed {
             self.shared.noted(&collection, FaultKind::Read, error);
         }
@@ -392,13 +403,13 @@ impl Writer {
         if !has_room {
             return Ok(Some(piece));
         }
-        let mut located = piece.located.into_iter();
+        let (mut located, asker) = (piece.located.into_iter(), piece.asker.as_ref());
         match piece.what {
-            What::Delete(ids) => _ = self.log_deletes(collection, ids, located.next())?,
-            What::Upserts(batches) => self.log_upserts(collection, batches, located)?,
+            What::Delete(ids) => _ = self.log_deletes(asker, collection, ids, located.next())?,
+            What::Upserts(batches) => self.log_upserts(asker, collection, batches, located)?,
             What::Payloads(points) => {
                 let (located, patches) = (located.next().unwrap_or_default(), patches.ok_or_else(no_patches)?);
-                self.log_payloads(collection, &points, located, patches)?;
+                self.log_payloads(asker, collection, &points, located, patches)?;
             }
         }
         Ok(None)
@@ -456,10 +467,14 @@ impl Writer {
             let (collection, answer) = (pending.collection.clone(), pending.answer.take());
             let applied = supervise::caught("a write", || self.finish(pending, committed.clone()));
             // A fault is to be seen by then that whoever caused it hears of it.
-            if let Err(error) = &applied {
-                if committed.is_ok() {
-                    self.diverge(Some(&collection), error);
+            let applied = applied.map_err(|error| match committed {
+                Ok(_) => {
+                    self.diverge(Some(&collection), &error);
+                    error.after("it is durable, and shows after a restart")
                 }
+                Err(_) => error,
+            });
+            if let Err(error) = &applied {
                 outcome = Err(error.clone());
             }
             if let Some(tell) = answer {
@@ -486,9 +501,6 @@ impl Writer {
         match (committed, self.log.check_open()) {
             (Ok(_), _) => self.shared.health.clear(&FaultKind::Log),
             (Err(_), Err(closed)) => self.shared.health.raise(FaultKind::Log, Some(""), &closed, now_ms),
-            (Err(error), Ok(())) if error.kind() == Kind::NoSpace => {
-                self.shared.health.raise(FaultKind::Log, Some(""), error, now_ms);
-            }
             (Err(_), Ok(())) => {}
         }
     }

@@ -1,0 +1,112 @@
+//! Writes that nobody waits for any more: what was given up is never done, what has begun is seen through, and what ends half-way
+//! is not called refused.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
+
+mod world;
+
+use ramekin_base::{Kind, PointId, Result, cancel};
+use ramekin_disk::Disk;
+use ramekin_disk::sim::{Faults, SimDisk};
+use ramekin_memory::Budget;
+use ramekin_vectors::{PayloadChange, Selection, Wait, Write, Written};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use world::{Model, NAME, Point, World, id, must, upsert};
+
+fn open(disk: &Arc<SimDisk>) -> World {
+    let disk: Arc<dyn Disk> = disk.clone();
+    World::open(&disk, Path::new("/data"), &Budget::new(24 << 20)).unwrap()
+}
+
+/// A collection of so many points.
+fn filled(disk: &Arc<SimDisk>, points: u64) -> (World, Model) {
+    let (world, mut model) = (open(disk), Model::new());
+    world.create().unwrap();
+    for from in (0..points).step_by(500) {
+        let points: Vec<_> = (from..(from + 500).min(points)).map(|number| (id(number), number)).collect();
+        world.write(upsert(&points)).unwrap();
+        model.extend(points.iter().map(|(id, tag)| (*id, Point { vector: *tag, payload: *tag })));
+    }
+    (world, model)
+}
+
+/// Hands a write to the queue for somebody who may give it up.
+fn ask(world: &World, token: &cancel::Token, write: Write) -> mpsc::Receiver<Result<Written>> {
+    let (done, answer) = mpsc::sync_channel(1);
+    let done = Box::new(move |outcome| _ = done.send(outcome));
+    cancel::scope(token, || world.store.write(NAME, write, Wait::Visible, Vec::new(), done)).unwrap();
+    answer
+}
+
+fn everything() -> Selection {
+    Selection::Filter(must(Vec::new()))
+}
+
+/// Writes of each way to the log.
+fn writes() -> Vec<Write> {
+    let ids = || Selection::Ids((0..5).map(id).collect());
+    let change = || PayloadChange::Clear;
+    vec![
+        upsert(&[(id(1), 77), (id(5_000), 78)]),
+        Write::Delete(ids()),
+        Write::Delete(everything()),
+        Write::Payload { points: ids(), change: change() },
+        Write::Payload { points: everything(), change: change() },
+    ]
+}
+
+#[test]
+fn what_was_given_up_before_it_began_is_never_done() {
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    let (world, model) = filled(&disk, 200);
+    for write in writes() {
+        let token = cancel::Token::new();
+        let answer = ask(&world, &token, write);
+        assert!(token.cancel());
+        world.store.turn_writer();
+        assert_eq!(answer.try_recv().unwrap().unwrap_err().kind(), Kind::Cancelled);
+        world.holds(&model).unwrap();
+    }
+    drop(world);
+    open(&Arc::new(disk.crash())).holds(&model).unwrap();
+}
+
+#[test]
+fn what_has_begun_cannot_be_given_up() {
+    for write in writes() {
+        let disk = Arc::new(SimDisk::new(1, Faults::default()));
+        let (world, model) = filled(&disk, 200);
+        let token = cancel::Token::new();
+        let answer = ask(&world, &token, write);
+        world.store.turn_writer();
+        assert!(!token.cancel());
+        answer.try_recv().unwrap().unwrap();
+        assert!(world.holds(&model).is_err(), "it has changed nothing");
+    }
+}
+
+/// The first piece of a change fits the log's file, and the disk has no room for another file.
+#[test]
+fn a_change_that_ends_half_way_is_not_called_refused() {
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    let (world, _) = filled(&disk, 3_000);
+    let change = || {
+        let keys = format!(r#"{{"new":"{}"}}"#, "x".repeat(1_000)).into();
+        world.write(Write::Payload { points: everything(), change: PayloadChange::Merge { keys, path: None } })
+    };
+    disk.set_faults(Faults { bytes_max: Some(1), ..Faults::default() });
+    let ended = change().unwrap_err();
+    assert_eq!(ended.kind(), Kind::Unfinished, "{ended}");
+    assert!(ended.message().contains("a part of the change was done") && ended.message().contains("full"), "{ended}");
+    let changed =
+        world.contents().unwrap().iter().filter(|record| record.payload.as_deref().unwrap().contains("new")).count();
+    assert!(changed > 0 && changed < 3_000, "{changed}");
+    // The next one finds the disk full before its first piece.
+    assert_eq!(change().unwrap_err().kind(), Kind::NoSpace);
+    assert_eq!(world.write(upsert(&[(PointId::Num(1), 1)])).unwrap_err().kind(), Kind::NoSpace);
+    // Once there is room it is sent again.
+    disk.set_faults(Faults::default());
+    change().unwrap();
+    assert!(world.contents().unwrap().iter().all(|record| record.payload.as_deref().unwrap().contains("new")));
+}
