@@ -20,11 +20,13 @@ use crate::rewrite::{self, VectorChange};
 use crate::shared::Shared;
 use crate::writer::{Answer, Reply, Request};
 use crate::{conditional, read};
-use ramekin_base::{Error, PointId, Result, cancel, supervise};
+use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
 use ramekin_fields::Filter;
 use ramekin_memory::Reservation;
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 /// Points that a filter selects at a time, and the most of a piece.
 const PIECE_POINTS: usize = 1024;
@@ -32,6 +34,10 @@ const PIECE_POINTS: usize = 1024;
 const PIECE_BYTES: usize = 512 << 10;
 /// Points that are read and changed at a time.
 pub(crate) const REWRITE_POINTS: usize = 64;
+
+/// A piece that finds no memory for the moment looks for it again after so long, and so often.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+const LOOKS: u32 = 300;
 
 /// A write that waits for a changer.
 pub(crate) struct Change {
@@ -193,12 +199,22 @@ impl Changer<'_> {
     fn change_payloads(&mut self, ids: &[PointId], change: &PayloadChange) -> Result<Option<PointId>> {
         let (mut from, mut most, mut missing) = (0, REWRITE_POINTS, None);
         let (mut points, mut memory, mut bytes) = (Vec::new(), Vec::new(), 0);
+        // Where the piece begins that is being made, and how often it was begun again.
+        let (mut begin, mut again) = (0, 0);
         while from < ids.len() {
             let some = &ids[from..(from + most).min(ids.len())];
             match payload_write::changed(self.shared, self.collection, some, change) {
-                // What was made so far makes room, and of big payloads fewer at a time may fit.
-                Err(error) if error.kind().is_memory() && !points.is_empty() => bytes = PIECE_BYTES,
+                // Of big payloads fewer at a time may fit.
                 Err(error) if error.kind().is_memory() && some.len() > 1 => most = some.len() / 2,
+                // A piece is not cut short for what is missing for the moment. Nothing is held while others give it back.
+                Err(error) if error.kind() == Kind::Busy && self.may_wait(again) => {
+                    (points, memory, bytes) = (Vec::new(), Vec::new(), 0);
+                    (from, again) = (begin, again + 1);
+                    self.shared.sealed.wait_past(self.shared.sealed.count(), LOOK_AGAIN);
+                }
+                Err(error) if error.kind() == Kind::Busy && !self.logged => return Err(error),
+                // What was made so far makes room.
+                Err(error) if error.kind().is_memory() && !points.is_empty() => bytes = PIECE_BYTES,
                 changed => {
                     let Changed { points: new, missing: absent, memory: held } = changed?;
                     missing = missing.or(absent);
@@ -210,56 +226,90 @@ impl Changer<'_> {
             }
             if bytes >= PIECE_BYTES || points.len() + most > PIECE_POINTS || from == ids.len() && !points.is_empty() {
                 self.log(What::Payloads(std::mem::take(&mut points)), std::mem::take(&mut memory))?;
-                bytes = 0;
+                (most, bytes, begin, again) = (REWRITE_POINTS, 0, from, 0);
             }
         }
         Ok(missing)
+    }
+
+    /// Whether a piece that finds no memory for the moment waits for it once more.
+    fn may_wait(&self, waited: u32) -> bool {
+        let is_given_up = self.asker.as_ref().is_some_and(cancel::Token::is_cancelled);
+        let is_alone = self.shared.inline.load(Ordering::SeqCst) || self.shared.is_closing();
+        !is_given_up && !is_alone && waited < LOOKS
     }
 
     /// Reads points, changes their vectors, and logs them whole.
     fn rewrite(&mut self, ids: &[PointId], change: &VectorChange) -> Result<Option<PointId>> {
-        let (mut from, mut missing) = (0, None);
-        let (mut batches, mut named, mut bytes) = (Vec::new(), HashSet::new(), 0);
-        while from < ids.len() {
-            let range = from..(from + REWRITE_POINTS).min(ids.len());
-            // An id that is named again is made of what the piece before left there.
-            if ids[range.clone()].iter().any(|id| named.contains(id)) {
-                self.log(What::Upserts(std::mem::take(&mut batches)), Vec::new())?;
-                (named, bytes) = (HashSet::new(), 0);
-            }
-            from = range.end;
-            named.extend(ids[range.clone()].iter().copied());
-            let (batch, absent) = rewrite::resolve(self.shared, self.collection, ids, change, range)?;
-            missing = missing.or(absent);
-            // One batch may be as big as all new points together may be.
-            if bytes > 0 && bytes + batch.bytes() > PIECE_BYTES {
-                self.log(What::Upserts(std::mem::take(&mut batches)), Vec::new())?;
-                (named, bytes) = (batch.ids.iter().copied().collect(), 0);
-            }
-            bytes += batch.bytes();
-            batches.extend((!batch.ids.is_empty()).then_some(batch));
-            if named.len() + REWRITE_POINTS > PIECE_POINTS || from == ids.len() && !batches.is_empty() {
-                self.log(What::Upserts(std::mem::take(&mut batches)), Vec::new())?;
-                (named, bytes) = (HashSet::new(), 0);
-            }
-        }
+        let (mut gathered, mut missing) = (Gathered::default(), None);
+        self.rewrite_into(&mut gathered, ids, change, &mut missing)?;
+        self.log_gathered(&mut gathered)?;
         Ok(missing)
     }
 
-    fn write_conditionally(&mut self, batch: &Batch, mode: Mode, filter: &Filter) -> Result<()> {
-        for from in (0..batch.ids.len()).step_by(REWRITE_POINTS) {
-            let range = from..(from + REWRITE_POINTS).min(batch.ids.len());
-            let mut batch = conditional::written(self.shared, self.collection, batch, range, mode, filter)?;
-            if mode == Mode::Vectors {
-                let ids = std::mem::take(&mut batch.ids);
-                self.rewrite(&ids, &VectorChange::Replace(batch))?;
-            } else if !batch.ids.is_empty() {
-                // Later points of the same change may name the same id again.
-                self.log(What::Upserts(vec![batch]), Vec::new())?;
-            }
+    fn rewrite_into(
+        &mut self,
+        gathered: &mut Gathered,
+        ids: &[PointId],
+        change: &VectorChange,
+        missing: &mut Option<PointId>,
+    ) -> Result<()> {
+        for from in (0..ids.len()).step_by(REWRITE_POINTS) {
+            let range = from..(from + REWRITE_POINTS).min(ids.len());
+            self.see(gathered, &ids[range.clone()])?;
+            let (batch, absent) = rewrite::resolve(self.shared, self.collection, ids, change, range)?;
+            *missing = missing.or(absent);
+            self.gather(gathered, batch)?;
         }
         Ok(())
     }
+
+    fn write_conditionally(&mut self, batch: &Batch, mode: Mode, filter: &Filter) -> Result<()> {
+        let mut gathered = Gathered::default();
+        for from in (0..batch.ids.len()).step_by(REWRITE_POINTS) {
+            let range = from..(from + REWRITE_POINTS).min(batch.ids.len());
+            self.see(&mut gathered, &batch.ids[range.clone()])?;
+            let mut batch = conditional::written(self.shared, self.collection, batch, range, mode, filter)?;
+            if mode == Mode::Vectors {
+                let ids = std::mem::take(&mut batch.ids);
+                self.rewrite_into(&mut gathered, &ids, &VectorChange::Replace(batch), &mut None)?;
+            } else {
+                self.gather(&mut gathered, batch)?;
+            }
+        }
+        self.log_gathered(&mut gathered)
+    }
+
+    /// Before points are read that are to be changed: one that is changed again is made of what the piece before left there.
+    fn see(&mut self, gathered: &mut Gathered, ids: &[PointId]) -> Result<()> {
+        let is_named = ids.iter().any(|id| gathered.named.contains(id));
+        if is_named { self.log_gathered(gathered) } else { Ok(()) }
+    }
+
+    /// Adds changed points to a piece. One batch may be as big as all new points together may be.
+    fn gather(&mut self, gathered: &mut Gathered, batch: Batch) -> Result<()> {
+        let is_full = gathered.bytes > 0 && gathered.bytes + batch.bytes() > PIECE_BYTES;
+        if is_full || gathered.named.len() + batch.ids.len() > PIECE_POINTS {
+            self.log_gathered(gathered)?;
+        }
+        gathered.bytes += batch.bytes();
+        gathered.named.extend(batch.ids.iter().copied());
+        gathered.batches.extend((!batch.ids.is_empty()).then_some(batch));
+        Ok(())
+    }
+
+    fn log_gathered(&mut self, gathered: &mut Gathered) -> Result<()> {
+        let Gathered { batches, .. } = std::mem::take(gathered);
+        if batches.is_empty() { Ok(()) } else { self.log(What::Upserts(batches), Vec::new()) }
+    }
+}
+
+/// Changed points that will be a piece.
+#[derive(Default)]
+struct Gathered {
+    batches: Vec<Batch>,
+    named: HashSet<PointId>,
+    bytes: usize,
 }
 
 impl Batch {
