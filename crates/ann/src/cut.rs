@@ -150,7 +150,9 @@ impl<'a> Cut<'a> {
         for spool in &mut self.parts.spools {
             spool.finish()?;
         }
-        self.parts.length = (self.lengths / self.plan.count as f64).sqrt() as f32;
+        let length = (self.lengths / self.plan.count as f64).sqrt() as f32;
+        // Some square is no f32: queries stay as they are.
+        self.parts.length = if length.is_finite() { length } else { 0.0 };
         Ok(self.parts)
     }
 }

@@ -33,7 +33,7 @@ pub struct IndexMeta {
     pub blocks: u32,
     /// Seed of the rotation.
     pub seed: u64,
-    /// Root of the mean squared length of the vectors.
+    /// Root of the mean squared length of the vectors; 0 where some square is beyond f32.
     pub length: f32,
     /// The recall that a search without `ef` is to reach.
     pub recall: f32,
@@ -110,6 +110,11 @@ impl Shape {
 }
 
 impl IndexMeta {
+    /// Whether some vector may be too long for its square to be an f32.
+    pub(crate) fn has_huge(&self) -> bool {
+        self.length == 0.0
+    }
+
     /// Checks every number against the others and the limits, and gives the shapes that follow.
     pub(crate) fn shape(&self) -> Result<Shape> {
         if self.version > VERSION {

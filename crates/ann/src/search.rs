@@ -206,9 +206,12 @@ impl<'a> Search<'a> {
     pub fn run(mut self, parts: &[(&'a Index, SearchParams<'_>)], hits: &mut Vec<Hit>) -> Result<()> {
         let most = parts.first().and_then(|(_, params)| params.max_reads);
         self.scratch.reads = most.map_or(Reads::ENDLESS, |most| Reads::of(most, self.asked.k));
+        // Estimates of what has no square would be no numbers, and lose points.
+        let is_huge = !self.asked.square.is_finite() || parts.iter().any(|(index, _)| index.meta.has_huge());
+        let is_exact = is_huge || parts.first().is_some_and(|(_, params)| params.exact);
         for (index, params) in parts {
             index.check_query(self.asked.query)?;
-            match params.exact {
+            match is_exact {
                 true => self.scan_exactly(index, params)?,
                 false => self.scan(index, params)?,
             }

@@ -190,6 +190,33 @@ fn a_vector_of_the_largest_dimension() {
     assert_eq!(recall(&world, &index, &vectors, &SearchParams::default(), 3, &vectors), 1.0);
 }
 
+/// Their squares are no f32: an index of them can be opened, and finds each vector.
+#[test]
+fn the_largest_values_that_there_are() {
+    for metric in [Metric::Dot, Metric::Euclid, Metric::Manhattan] {
+        let (world, dim, count) = (World::new(), 24, 1500);
+        let mut vectors = clustered(count, dim, 9, metric, 5);
+        for (at, x) in vectors.chunks_exact_mut(dim).enumerate().step_by(7) {
+            match at % 4 {
+                0 => x.fill(3e38),
+                1 => x.fill(f32::MIN),
+                2 => x[0] = f32::MAX,
+                _ => x[..2].copy_from_slice(&[3e38, -3e38]),
+            }
+        }
+        let (file, meta) = world.build("large.seg", &mut SliceSource::new(&vectors, dim), metric, 64 << 20).unwrap();
+        let kept: IndexMeta = serde_json::from_str(&serde_json::to_string(&meta).unwrap()).unwrap();
+        assert_eq!(kept, meta);
+        let index = Index::open(&file, 32, &kept, &world.account).unwrap();
+        for exact in [true, false] {
+            let params = SearchParams { exact, ..SearchParams::default() };
+            for query in [&vectors[..dim], &vectors[dim..2 * dim], &vectors[14 * dim..15 * dim], &[1e-38; 24]] {
+                assert_eq!(recall(&world, &index, &vectors, &params, count, query), 1.0, "{metric:?} {exact}");
+            }
+        }
+    }
+}
+
 #[test]
 fn equal_and_constant_vectors() {
     for metric in METRICS {
