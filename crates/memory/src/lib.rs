@@ -17,6 +17,7 @@
 
 mod account;
 mod booked;
+mod booked_map;
 mod held;
 mod kernel;
 mod ledger;
@@ -26,6 +27,7 @@ mod tree;
 
 pub use account::{Account, Budget};
 pub use booked::{BookedSlice, BookedVec, Room};
+pub use booked_map::BookedMap;
 pub use held::holding;
 pub use kernel::{
     Allocator, Charge, allocator_at_once, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge,

@@ -13,7 +13,6 @@ use crate::catalog::actions_bytes;
 use crate::op::MetaOp;
 use ramekin_fields::Path;
 use ramekin_memory::Reservation;
-use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hasher};
 use std::io::Write;
 use std::ops::Deref;
@@ -26,6 +25,11 @@ pub(crate) const FORMULA: &str =
 /// A collection without points, besides its name and its configuration: its own parts, an empty growing part, its
 /// places in the tables by name and by number.
 const COLLECTION_BYTES: u64 = 896;
+/// Of them: its place in the table by name, with the list of all, and in the one by number.
+pub(crate) const BY_NAME_BYTES: u64 = 112;
+pub(crate) const BY_NUMBER_BYTES: u64 = 64;
+/// What an action has made of an alias, while the next ones are checked.
+pub(crate) const CHANGED_BYTES: u64 = 96;
 /// A configuration besides what its lists and texts take; twice what it is, since a dead one is swept out late.
 const CONFIG_BYTES: u64 = 512;
 /// An alias besides its name.
@@ -53,8 +57,8 @@ pub(crate) fn alias_bytes(name: &str) -> u64 {
 
 /// A configuration.
 pub(crate) fn config_bytes(config: &CollectionConfig) -> u64 {
-    let echo = |echo: &Option<String>| echo.as_ref().map_or(0, |echo| text(echo.len()));
-    let vectors = config.vectors.iter().map(|(name, vector)| text(name.len()) + echo(&vector.echo));
+    let echo = |vector: &VectorConfig| vector.echo.as_ref().map_or(0, |echo| text(echo.len()));
+    let vectors = config.vectors.iter().map(|(name, vector)| text(name.len()) + echo(vector));
     let sections = config.echo.iter().map(|(name, section)| text(name.len()) + text(section.len()));
     // A schema is a few words, or lists of words: its JSON is about as long as they are.
     let indexes = config.indexes.iter().map(|(path, field)| 256 + 4 * json_bytes(path) + 4 * json_bytes(field));
@@ -125,7 +129,7 @@ impl Deref for HeldConfig {
 /// The configurations that are in use, by a hash of what they say.
 #[derive(Default)]
 pub(crate) struct Configs {
-    held: HashMap<u64, Weak<HeldConfig>>,
+    held: std::collections::HashMap<u64, Weak<HeldConfig>>,
     sweep_at: usize,
 }
 

@@ -13,8 +13,9 @@
 //! not worth an edit, since replay begins at the head's.
 
 use crate::api::CollectionConfig;
-use crate::catalog::{Catalog, Collections, SegmentJson};
+use crate::catalog::{AliasChange, Catalog, Collections};
 use crate::collection::Collection;
+use crate::field_index::FieldJson;
 use crate::op::CollectionNumber;
 use crate::overlay::{DeadRows, write_dead};
 use crate::segment::Segment;
@@ -25,6 +26,7 @@ use ramekin_log::Position;
 use ramekin_memory::Reservation;
 use ramekin_storage::{Claim, Head, Sink};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +39,35 @@ pub(crate) struct HeadJson {
     pub(crate) meta_from: Position,
 }
 
-/// A collection, as `catalog::CollectionJson` reads it.
+/// All of it, as manifests had it that were written as a whole.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CatalogJson {
+    pub(crate) collections: Vec<CollectionJson>,
+    pub(crate) aliases: BTreeMap<String, String>,
+}
+
+/// A collection as the manifest keeps it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct CollectionJson {
+    pub(crate) number: CollectionNumber,
+    pub(crate) name: String,
+    pub(crate) config: CollectionConfig,
+    pub(crate) replay_from: Position,
+    pub(crate) segments: Vec<SegmentJson>,
+}
+
+/// A segment's file, its overlays (of dead rows, and of changed payloads, newest last) and its indexes of fields.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct SegmentJson {
+    pub(crate) file: String,
+    pub(crate) dead: Option<String>,
+    #[serde(default)]
+    pub(crate) payloads: Vec<String>,
+    #[serde(default)]
+    pub(crate) fields: Vec<FieldJson>,
+}
+
+/// A collection, as [`CollectionJson`] reads it.
 #[derive(Serialize)]
 struct PartJson<'a> {
     number: CollectionNumber,
@@ -112,9 +142,8 @@ struct State<'a> {
     pins: Vec<Position>,
     /// Their places in `collections`: of those that changed.
     changed: Vec<usize>,
-    /// Dropped collections and changes of aliases that wait to be written.
-    gone: Vec<CollectionNumber>,
-    aliases: usize,
+    /// Dropped collections and changes of aliases before this number wait to be written.
+    changes: u64,
     /// While all aliases are written none may change.
     aliasing: Option<MutexGuard<'a, ()>>,
     _memory: Reservation,
@@ -143,7 +172,7 @@ fn write(shared: &Shared, applied: Position) -> Result<()> {
         }
         return committed;
     }
-    shared.catalog.write().written(state.gone.len(), state.aliases);
+    shared.catalog.write().written(state.changes);
     for (at, mark) in state.changed.iter().zip(marks) {
         let collection = &state.collections[*at];
         collection.replay_from.store(state.pins[*at], Ordering::SeqCst);
@@ -166,12 +195,12 @@ impl<'a> State<'a> {
             operation: shared.operation.load(Ordering::SeqCst),
             meta_from: catalog.meta_from,
         };
-        let (collections, gone, aliases) = (catalog.collections(), catalog.gone.clone(), catalog.alias_changes());
+        let (collections, changes) = (catalog.collections(), catalog.next_change());
         drop(catalog);
         let pins: Vec<_> = collections.iter().map(|collection| collection.pinned_from(applied)).collect();
         let has_changed = |at: &usize| has_changed(&collections[*at], pins[*at]);
         let changed = (0..collections.len()).filter(has_changed).collect();
-        Ok(Self { shared, head, collections, pins, changed, gone, aliases, aliasing, _memory: memory })
+        Ok(Self { shared, head, collections, pins, changed, changes, aliasing, _memory: memory })
     }
 
     /// Writes the overlays that are needed for the new positions to be true. Returns what to take back if they are not
@@ -198,12 +227,8 @@ impl<'a> State<'a> {
         if whole {
             self.write_all_aliases(sink)?;
         } else {
-            self.gone.iter().try_for_each(|number| sink.gone(*number))?;
-            for from in (0..self.aliases).step_by(ALIASES_A_NOTE) {
-                let until = (from + ALIASES_A_NOTE).min(self.aliases);
-                let aliases = self.shared.catalog.read().alias_changes_of(from..until);
-                sink.note(&AliasesJson { aliases })?;
-            }
+            self.write_gone(sink)?;
+            self.write_alias_changes(sink)?;
         }
         self.aliasing = None;
         match whole {
@@ -212,10 +237,37 @@ impl<'a> State<'a> {
         }
     }
 
+    fn write_gone(&self, sink: &mut Sink<'_>) -> Result<()> {
+        let mut from = 0;
+        loop {
+            // The catalog is not held while it is written.
+            let next = self.shared.catalog.read().gone(from..self.changes).next().map(|(at, number)| (*at, *number));
+            let Some((at, number)) = next else { return Ok(()) };
+            sink.gone(number)?;
+            from = at + 1;
+        }
+    }
+
+    fn write_alias_changes(&self, sink: &mut Sink<'_>) -> Result<()> {
+        let mut from = 0;
+        loop {
+            let (mut aliases, catalog) = (Vec::with_capacity(ALIASES_A_NOTE), self.shared.catalog.read());
+            for (at, change) in catalog.alias_changes(from..self.changes).take(ALIASES_A_NOTE) {
+                aliases.push(change.clone());
+                from = at + 1;
+            }
+            drop(catalog);
+            if aliases.is_empty() {
+                return Ok(());
+            }
+            sink.note(&AliasesJson { aliases })?;
+        }
+    }
+
     fn write_all_aliases(&self, sink: &mut Sink<'_>) -> Result<()> {
         let mut after: Box<str> = "".into();
         loop {
-            let aliases = Catalog::numbered_after(&self.shared.catalog.read(), &after, ALIASES_A_NOTE);
+            let aliases = some_aliases(&self.shared.catalog.read(), &after);
             let Some((last, _)) = aliases.last() else { return Ok(()) };
             after = last.clone();
             sink.note(&AliasesJson { aliases })?;
@@ -236,6 +288,12 @@ impl<'a> State<'a> {
         let (number, config) = (collection.number, collection.config.load());
         sink.part(number, files, &PartJson { number, name: &collection.name, config: &config, replay_from, segments })
     }
+}
+
+/// The aliases after one, as many as a note has.
+fn some_aliases(catalog: &Catalog, after: &str) -> Vec<AliasChange> {
+    let later = catalog.aliases_after(after).map(|(alias, number)| (alias.clone(), Some(number)));
+    later.take(ALIASES_A_NOTE).collect()
 }
 
 /// Whether what was last written of a collection is not true any more.
@@ -270,4 +328,27 @@ fn describe(segment: &Segment) -> SegmentJson {
     fields.iter().for_each(|field| field.listed.store(true, Ordering::SeqCst));
     let fields = fields.iter().map(|field| field.json()).collect();
     SegmentJson { file: segment.name.clone(), dead, payloads, fields }
+}
+
+impl SegmentJson {
+    /// The files that it names.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &String> {
+        let fields = self.fields.iter().map(|field| &field.file);
+        std::iter::once(&self.file).chain(&self.dead).chain(&self.payloads).chain(fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manifest_from_before_payload_overlays_is_read() {
+        let old: SegmentJson =
+            serde_json::from_str(r#"{"file":"files/000001.seg","dead":"files/000002.dead"}"#).unwrap();
+        assert_eq!((old.dead.as_deref(), old.payloads.len()), (Some("files/000002.dead"), 0));
+        let new = SegmentJson { payloads: vec!["files/000003.payload".to_owned()], ..old };
+        let again: SegmentJson = serde_json::from_slice(&serde_json::to_vec(&new).unwrap()).unwrap();
+        assert_eq!(again.payloads, new.payloads);
+    }
 }

@@ -7,7 +7,7 @@
 
 use crate::api::{Batch, CollectionConfig};
 use crate::append::payload_places;
-use crate::catalog::{Catalog, Change, Collections, actions_bytes};
+use crate::catalog::{Catalog, Change, Collections, Places, actions_bytes};
 use crate::catalog_cost::{HeldConfig, collection_bytes, config_bytes, json_bytes};
 use crate::changes::PATCH_BYTES;
 use crate::collection::{Collection, Located, Logged};
@@ -193,7 +193,7 @@ impl Shared {
         match error.kind() {
             Kind::Corrupt => {
                 let view = collection.view.load();
-                let tell = &mut |damage: &str| tracing::error!(collection = name(), "damage: {damage}");
+                let tell = &mut |damage: &str| tracing::error!(collection = &*name(), "damage: {damage}");
                 view.segments.iter().for_each(|segment| segment.tell_damage(tell));
                 if !view.segments.iter().any(|segment| segment.damage().is_some()) {
                     collection.health.raise(FaultKind::Damage, Some(&name()), error, self.now_ms());
@@ -251,9 +251,9 @@ impl Shared {
         Ok(match op {
             MetaOp::Create { number, name, config } => {
                 let config = self.hold_config(config, self.room_beside_names())?;
-                let memory = self.book_names(collection_bytes(&name), self.room_beside_names())?;
-                let growing = &self.accounts.growing;
-                Change::Create(Arc::new(Collection::new(number, &name, config, memory, growing, CLEAN)?))
+                let mut memory = self.book_names(collection_bytes(&name), self.room_beside_names())?;
+                let (places, growing) = (Places::of(&mut memory), &self.accounts.growing);
+                Change::Create(Arc::new(Collection::new(number, &name, config, memory, growing, CLEAN)?), places)
             }
             MetaOp::Drop { number } => Change::Drop(number),
             MetaOp::Patch { number, patch } => {
@@ -334,9 +334,9 @@ impl Shared {
         let _aliasing = matches!(change, Change::Aliases { .. }).then(|| self.aliasing.lock());
         let mut catalog = self.catalog.write();
         match change {
-            Change::Create(collection) => {
+            Change::Create(collection, places) => {
                 collection.replay_from.store(position, Ordering::SeqCst);
-                catalog.insert(collection);
+                catalog.insert(collection, places);
             }
             Change::Drop(number) => {
                 if let Some(collection) = catalog.remove(number) {

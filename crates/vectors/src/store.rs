@@ -8,7 +8,7 @@
 
 use crate::api::*;
 use crate::background;
-use crate::catalog::{AliasChange, Catalog, CatalogJson, CollectionJson, Collections};
+use crate::catalog::{AliasChange, Catalog, Collections, Places};
 use crate::catalog_cost::{self, alias_bytes, collection_bytes, config_bytes};
 use crate::change;
 use crate::changes::Changes;
@@ -17,7 +17,7 @@ use crate::collection::{Collection, Located, View};
 use crate::field_index::{self, Failures};
 use crate::full::Full;
 use crate::health::Health;
-use crate::manifest::{self, AliasesJson, HeadJson};
+use crate::manifest::{self, AliasesJson, CatalogJson, CollectionJson, HeadJson};
 use crate::op::{self, MetaOp, Op};
 use crate::overlay::{self, Run};
 use crate::queue::{CHANGES_MAX, Queue, Signal};
@@ -160,7 +160,7 @@ impl Store {
         let head = manifest.as_ref().map(head_of).transpose()?.unwrap_or_default();
         let durable = manifest.as_ref().map_or(0..0, |manifest| manifest.head.log());
         let log_from = durable.start;
-        let no_aliases = [accounts.catalog.try_reserve(0)?, accounts.catalog.try_reserve(0)?];
+        let catalog = Catalog::new(head.next_number, head.meta_from, &accounts.catalog)?;
         let bitmaps = Bitmaps::new(&accounts.filters, &accounts.queries);
         let remembered = Remembered::new(options.budget.clone(), accounts.filters.clone());
         let shared = Arc::new(Shared {
@@ -168,7 +168,7 @@ impl Store {
             budget: options.budget.clone(),
             storage,
             accounts,
-            catalog: RwLock::new(Catalog::new(head.next_number, head.meta_from, no_aliases)),
+            catalog: RwLock::new(catalog),
             queue: Queue::default(),
             log_reader: OnceLock::new(),
             operation: AtomicU64::new(head.operation),
@@ -430,7 +430,7 @@ impl Store {
     pub fn each_alias(&self, each: &mut dyn FnMut(&str, &str) -> Result<()>) -> Result<()> {
         let mut after: Box<str> = "".into();
         loop {
-            let some = self.shared.catalog.read().aliases_after(&after, ALIASES_AT_A_TIME);
+            let some = some_aliases(&self.shared.catalog.read(), &after);
             some.iter().try_for_each(|(alias, collection)| each(alias, collection))?;
             match some.into_iter().next_back() {
                 Some((last, _)) => after = last,
@@ -671,13 +671,20 @@ fn head_of(manifest: &Manifest) -> Result<HeadJson> {
     read_app(manifest.whole().unwrap_or(&manifest.head.app))
 }
 
+/// Some of the aliases after one, each with its collection's name.
+fn some_aliases(catalog: &Catalog, after: &str) -> Vec<(Box<str>, Arc<str>)> {
+    let name = |number| catalog.by_number(number).map(|collection| collection.name.clone());
+    let named = catalog.aliases_after(after).filter_map(|(alias, number)| Some((alias.clone(), name(number)?)));
+    named.take(ALIASES_AT_A_TIME).collect()
+}
+
 /// Opens the collections and aliases that a manifest has.
 fn open_catalog(shared: &Shared, manifest: &mut Manifest, short: &mut Short) -> Result<()> {
     let mut open = |json: CollectionJson| {
         short.count(&json.name, &json.config);
         let opened = || open_collection(shared, &json).map_err(|error| error.at(&json.name));
-        if let Some(opened) = short.pass(shared, opened)? {
-            shared.catalog.write().insert(Arc::new(opened));
+        if let Some((opened, places)) = short.pass(shared, opened)? {
+            shared.catalog.write().insert(Arc::new(opened), places);
         }
         Ok(())
     };
@@ -702,18 +709,17 @@ fn open_catalog(shared: &Shared, manifest: &mut Manifest, short: &mut Short) -> 
 fn restore_aliases(shared: &Shared, aliases: Vec<AliasChange>, short: &mut Short) -> Result<()> {
     let bytes = aliases.iter().filter(|(_, number)| number.is_some()).map(|(alias, _)| alias_bytes(alias)).sum();
     short.needed += bytes;
-    if let Some(memory) = short.pass(shared, || shared.book_names(bytes, shared.room_beside_names()))? {
+    if let Some(mut memory) = short.pass(shared, || shared.book_names(bytes, shared.room_beside_names()))? {
         let mut catalog = shared.catalog.write();
-        catalog.join_aliases(memory);
-        aliases.into_iter().for_each(|(alias, number)| catalog.restore_alias(alias, number));
+        aliases.into_iter().for_each(|alias| catalog.restore_alias(alias, &mut memory));
     }
     Ok(())
 }
 
-fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection> {
+fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<(Collection, Places)> {
     let config = shared.hold_config(json.config.clone(), shared.room_beside_names())?;
-    let memory = shared.book_names(collection_bytes(&json.name), shared.room_beside_names())?;
-    let growing = &shared.accounts.growing;
+    let mut memory = shared.book_names(collection_bytes(&json.name), shared.room_beside_names())?;
+    let (places, growing) = (Places::of(&mut memory), &shared.accounts.growing);
     let collection = Collection::new(json.number, &json.name, config, memory, growing, json.replay_from)?;
     let mut segments = Vec::with_capacity(json.segments.len());
     for kept in &json.segments {
@@ -734,7 +740,7 @@ fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<Collection>
     _ = collection.swap(|view| View { active: view.active.clone(), frozen: Vec::new(), segments });
     collection.unwritten.store(false, Ordering::SeqCst);
     collection.written.store(manifest::fingerprint(&collection), Ordering::SeqCst);
-    Ok(collection)
+    Ok((collection, places))
 }
 
 /// Opens the log and applies what the manifest does not hold. Where the growing part fills up, it is
