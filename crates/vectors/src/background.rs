@@ -523,7 +523,7 @@ pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
         let _manifest = shared.manifest.lock();
         return manifest::commit(shared).map(|()| true);
     }
-    Ok(manifest::note(shared, manifest::NOTE_EVERY_MS)? || rest::turn(shared))
+    Ok(manifest::raise_watermark(shared, manifest::WATERMARK_EVERY_MS)? || rest::turn(shared))
 }
 
 /// Between two looks where there was nothing to do, and the most that failures lengthen it to: 4 s.

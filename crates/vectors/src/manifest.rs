@@ -83,18 +83,22 @@ pub(crate) struct AliasesJson {
     pub(crate) aliases: Vec<(Box<str>, Option<CollectionNumber>)>,
 }
 
-/// So often at most it is noted how far the log is durable, while it grows.
-pub(crate) const NOTE_EVERY_MS: u64 = 1_000;
+/// So often at most the watermark is raised, while the log grows.
+pub(crate) const WATERMARK_EVERY_MS: u64 = 1_000;
 
 /// How far the last manifest knows the log to be durable. A log that ends before that is damaged, not cut by a crash, even
 /// where nothing of its tail is left to be seen.
-#[derive(Default)]
-pub(crate) struct Noted {
+pub(crate) struct Watermark {
     durable: AtomicU64,
     at_ms: AtomicU64,
 }
 
-impl Noted {
+impl Watermark {
+    /// That of the manifest which a start found.
+    pub(crate) fn new(durable: Position) -> Self {
+        Self { durable: AtomicU64::new(durable), at_ms: AtomicU64::new(0) }
+    }
+
     fn set(&self, durable: Position, now_ms: u64) {
         self.durable.store(durable, Ordering::SeqCst);
         self.at_ms.store(now_ms, Ordering::SeqCst);
@@ -107,10 +111,10 @@ impl Noted {
     }
 }
 
-/// Notes how far the log is durable, where the last note is so old. True: it was.
-pub(crate) fn note(shared: &Shared, every_ms: u64) -> Result<bool> {
+/// Writes how far the log is durable, where it has grown and the last manifest is so old. True: it was.
+pub(crate) fn raise_watermark(shared: &Shared, every_ms: u64) -> Result<bool> {
     let end = shared.log_reader()?.end();
-    if shared.full.is_on() || !shared.noted.is_old(end, shared.now_ms(), every_ms) {
+    if shared.full.is_on() || !shared.watermark.is_old(end, shared.now_ms(), every_ms) {
         return Ok(false);
     }
     let _manifest = shared.manifest.lock();
@@ -181,7 +185,7 @@ fn write(shared: &Shared, applied: Position) -> Result<()> {
         view.segments.iter().for_each(|segment| segment.listed.store(true, Ordering::SeqCst));
     }
     shared.set_log_from(log_from);
-    shared.noted.set(durable, shared.now_ms());
+    shared.watermark.set(durable, shared.now_ms());
     Ok(())
 }
 

@@ -123,7 +123,7 @@ pub(crate) struct Shared {
     /// Held while aliases change, and while all of them are written; before `catalog`.
     pub(crate) aliasing: Mutex<()>,
     pub(crate) manifest_dirty: AtomicBool,
-    pub(crate) noted: manifest::Noted,
+    pub(crate) watermark: manifest::Watermark,
     /// The store is not open yet: what was booked once is there again.
     pub(crate) opening: AtomicBool,
     /// Where builds keep what is too big for memory; emptied at start.

@@ -177,7 +177,7 @@ impl Store {
             trim_to: AtomicU64::new(log_from),
             manifest: Ranked::mutex(&lock::MANIFEST, ()),
             aliasing: Mutex::new(()),
-            noted: manifest::Noted::default(),
+            watermark: manifest::Watermark::new(durable.end),
             manifest_dirty: AtomicBool::new(false),
             opening: AtomicBool::new(true),
             temp,
@@ -308,8 +308,8 @@ impl Store {
             _ = thread.join();
         }
         // Without it the next start takes the log's own word for where it ends.
-        if let Err(error) = manifest::note(&self.shared, 0) {
-            tracing::warn!("could not note where the log ends: {error}");
+        if let Err(error) = manifest::raise_watermark(&self.shared, 0) {
+            tracing::warn!("could not write how far the log is durable: {error}");
         }
         self.shared.pages.remove_dropped();
     }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
 
 use ramekin_base::{PointId, Rng, SystemClock};
+use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_disk::{Disk, Engine, probe};
 use ramekin_fields::Filter;
 use ramekin_memory::Budget;
@@ -228,4 +229,32 @@ fn several_segments_give_as_many_results_as_are_asked_for() {
         assert_eq!(found.len(), limit.min(800));
         assert!(found.windows(2).all(|pair| pair[0].score >= pair[1].score));
     }
+}
+
+/// What a start finds in the manifest need not be written again: only a log that grew is worth an edit.
+#[test]
+fn a_start_after_which_nothing_was_written_leaves_the_manifest_as_it_was() {
+    let disk = Arc::new(SimDisk::with_block(1, Faults::default(), 4096));
+    let folder = Path::new("/data");
+    let manifest = || {
+        let mut bytes = Vec::new();
+        disk.edit(&folder.join("MANIFEST"), |held| bytes = held.clone()).unwrap();
+        bytes
+    };
+    let lives = |acts: &dyn Fn(&Store)| {
+        let store = open_on(disk.clone(), folder, 64);
+        acts(&store);
+        while store.turn() {}
+        store.close();
+        manifest()
+    };
+    let written = lives(&|store| {
+        store.create_collection("c", config(MetricName::Dot)).unwrap();
+        write(store, points(&mut Rng::new(1), (0..9).map(PointId::Num), &mut Model::new())).unwrap();
+    });
+    assert_eq!(lives(&|_| ()), written);
+    assert_ne!(
+        lives(&|store| _ = write(store, Write::Delete(Selection::Ids(vec![PointId::Num(1)]))).unwrap()),
+        written
+    );
 }
