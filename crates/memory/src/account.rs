@@ -309,6 +309,13 @@ impl Account {
         self
     }
 
+    /// What is reserved on this account stays: whoever needs it is told at once that waiting does not help.
+    #[must_use]
+    pub fn lasting(self) -> Account {
+        self.shared.tree.lock().nodes[self.index].lasts = true;
+        self
+    }
+
     /// Lends up to `bytes` of the floor, as far as it is not in use, to accounts that yield, until it is set again; where the
     /// floor idles, to those that are brief too. Returns how many.
     pub fn lend_floor(&self, bytes: u64) -> u64 {
@@ -327,6 +334,20 @@ impl Account {
         _ = tree.set_floor(self.index, left);
         drop(tree);
         self.shared.released.notify_all();
+        given
+    }
+
+    /// The same, for one who shall have it: its floor covers that much more than it has, and nobody else can take it in
+    /// between.
+    pub fn give_floor_to(&self, bytes: u64, other: &Account) -> u64 {
+        let mut tree = self.shared.tree.lock();
+        let node = &tree.nodes[self.index];
+        let given = bytes.min(node.floor.saturating_sub(node.used));
+        let (left, other_node) = (node.floor - given, &tree.nodes[other.index]);
+        let theirs = other_node.claim(other_node.used) + given;
+        // A floor that shrinks cannot fail, and what it leaves is the other's.
+        _ = tree.set_floor(self.index, left);
+        _ = tree.set_floor(other.index, theirs);
         given
     }
 
@@ -540,6 +561,37 @@ mod tests {
         drop(held);
         assert_eq!(c.try_reserve(60).unwrap().bytes(), 60);
         assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn a_floor_that_is_given_to_somebody_is_nobody_elses() {
+        let budget = Budget::new(100);
+        let [seal, segments, other] = ["seal", "segments", "other"].map(|name| budget.root().child(name, ""));
+        seal.set_floor(40).unwrap();
+        let (_held, _theirs) = (segments.try_reserve(10).unwrap(), other.try_reserve(50).unwrap());
+        assert!(segments.try_reserve(1).is_err());
+        assert_eq!(seal.give_floor_to(15, &segments), 15);
+        assert!(other.try_reserve(1).is_err());
+        let _opened = segments.try_reserve(15).unwrap();
+        assert!(segments.try_reserve(1).is_err());
+        segments.set_floor(0).unwrap();
+        assert_eq!((budget.reserved(), seal.secured()), (100, 25));
+    }
+
+    #[test]
+    fn what_lasts_is_not_waited_for() {
+        let budget = Budget::new(100);
+        let [log, other, asks] = ["log", "other", "asks"].map(|name| budget.root().child(name, ""));
+        let log = log.lasting();
+        let (_log, _other) = (log.try_reserve(30).unwrap(), other.try_reserve(30).unwrap());
+        assert_eq!(asks.try_reserve(70).map(|_| ()).unwrap_err().kind(), Kind::Busy);
+        let error = asks.try_reserve(71).map(|_| ()).unwrap_err();
+        assert_eq!(error.kind(), Kind::NoMemory);
+        assert!(error.message().contains("at most 70"), "{error}");
+        // What stands below one's own floor is others' as well.
+        asks.set_floor(20).unwrap();
+        asks.child("small", "").set_floor(10).unwrap();
+        assert_eq!(asks.try_reserve(61).map(|_| ()).unwrap_err().kind(), Kind::NoMemory);
     }
 
     #[test]

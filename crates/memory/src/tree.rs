@@ -55,6 +55,8 @@ pub(crate) struct Node {
     pub(crate) idles: bool,
     /// Bytes that were given back here since there were many, where what is given back bit by bit counts together.
     pub(crate) scattered: Option<u64>,
+    /// What is reserved here stays as long as the data that it is for: nobody gets it by waiting.
+    pub(crate) lasts: bool,
     /// Bytes in use by this account and those below it (floors below count in full).
     pub(crate) used: u64,
     /// Bytes that were reserved on this account itself.
@@ -77,6 +79,7 @@ impl Node {
             brief: false,
             idles: false,
             scattered: None,
+            lasts: false,
             used: 0,
             own: 0,
             predicted: None,
@@ -388,17 +391,19 @@ impl Tree {
         ))
     }
 
-    /// Bytes that accounts beside this one hold for good: the floors that are under no other floor. What is idle now and then
-    /// is not for good to who may have it then.
+    /// Bytes that accounts beside this one hold for good: floors, counted once where one stands under another, and what is
+    /// reserved to stay. What is idle now and then is not for good to who may have it then.
     fn for_good(&self, index: usize) -> u64 {
         let ancestors = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
         let may_have = |other: &usize| self.nodes[index].brief && self.nodes[*other].idles;
+        let is_own = |other: usize| ancestors(index).any(|own| own == other);
         let counts = |other: &usize| {
             self.nodes[*other].handles > 0
                 && !may_have(other)
-                && !ancestors(index).any(|own| own == *other)
-                && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0)
+                && !is_own(*other)
+                && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0 && !is_own(above))
         };
-        (0..self.nodes.len()).filter(counts).map(|other| self.nodes[other].floor + self.nodes[other].lent).sum()
+        let held = |node: &Node| (node.floor + node.lent).max(if node.lasts { node.own } else { 0 });
+        (0..self.nodes.len()).filter(counts).map(|other| held(&self.nodes[other])).sum()
     }
 }

@@ -63,6 +63,9 @@ pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
     let Some((collection, part)) = frozen else { return fold_one(shared) };
     let _awake = rest::work(shared)?;
     let sealed = supervise::caught("a seal", || seal(shared, &collection.name, &collection, &part));
+    // It gave some of its memory to open the file and to name it in the manifest. What of it is in use stays so.
+    shared.accounts.segments.give_floor_to(OPEN_GIVES, &shared.accounts.seal);
+    _ = shared.accounts.segments.set_floor(0);
     shared.accounts.seal.raise_floor(shared.limits().seal_work);
     shared.note(&collection, FaultKind::Seal, &collection.name, &sealed);
     shared.sealed.raise();
@@ -346,14 +349,19 @@ const OPEN_GIVES: u64 = 512 << 10;
 /// Opens what was built. A seal must not wait for memory that only it can free (its points have left room for it); a merge
 /// has taken long, and nothing waits for it.
 fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
-    let open = || Segment::open(name, shared.storage.open_file(name)?, &shared.accounts.segments);
+    let (segments, open_file) = (&shared.accounts.segments, || shared.storage.open_file(name));
+    let open = || Segment::open(name, open_file()?, segments);
+    // What it was built with is free now. Requests that wait for a seal may hold the room that its points left.
+    if what == SEAL {
+        shared.accounts.seal.give_floor_to(OPEN_GIVES, segments);
+    }
     let mut opened = open();
-    if opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
-        // What it was built with is free now. Requests that wait for a seal may hold the room that its points left: it comes
-        // back as soon as they let go of theirs. That of a merge comes back before the next one.
-        let built_with = if what == SEAL { &shared.accounts.seal } else { &shared.accounts.merge };
-        built_with.give_floor(OPEN_GIVES);
+    if what != SEAL && opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
+        // That of a merge comes back before the next one.
+        shared.accounts.merge.give_floor_to(OPEN_GIVES, segments);
         opened = open();
+        // What it holds now it keeps; a floor that shrinks cannot fail.
+        _ = segments.set_floor(0);
     }
     // In one thread with all others nobody would release anything meanwhile.
     let may_wait = what == MERGE && !shared.inline.load(Ordering::SeqCst);

@@ -18,6 +18,7 @@ use crate::lock;
 use crate::reservoir;
 use crate::residency::{self, Planned};
 use crate::shared::{Limits, Shared};
+use crate::writer::Request;
 use parking_lot::{Mutex, MutexGuard};
 use ramekin_base::lock::{Guard, Ranked};
 use ramekin_base::{Kind, Result};
@@ -113,6 +114,19 @@ impl Yield for IdleMerge {
     }
 }
 
+/// Does `promise` with what a merge has for good, while none is under way. New points that find no other room would wait for one
+/// that nobody makes; they are written out before the next merge.
+pub(crate) fn instead_of_merge(shared: &Shared, bytes: u64, promise: impl FnOnce() -> Result<()>) -> Result<()> {
+    let merging = shared.rest.merging.lock();
+    if !*merging {
+        shared.accounts.merge.give_floor_to(bytes, &shared.accounts.growing);
+    }
+    let promised = promise();
+    // What it holds now it keeps; a floor that shrinks cannot fail.
+    _ = shared.accounts.growing.set_floor(0);
+    promised
+}
+
 /// Takes back what a seal has for good. Only sections may have used it, and they give way as soon as their readers let
 /// them. What a merge has may be in use by requests: it is taken back when they let go, at the latest before a merge.
 fn hold(shared: &Shared, limits: Limits) -> Result<()> {
@@ -176,8 +190,16 @@ pub(crate) fn wake(shared: &Shared) -> Result<()> {
 pub(crate) fn work_on_merge(shared: &Shared) -> Result<Merging<'_>> {
     let merging = Merging(work(shared)?);
     *shared.rest.merging.lock() = true;
-    take_back(&shared.accounts.merge, shared.limits().merge_work)?;
-    Ok(merging)
+    let bytes = shared.limits().merge_work;
+    let held = take_back(&shared.accounts.merge, bytes);
+    if held.as_ref().is_err_and(|error| error.kind() == Kind::Busy)
+        && let Some(largest) = shared.largest_active()
+    {
+        // New points may have it.
+        _ = shared.queue.put(Request::Freeze(largest));
+        return take_back(&shared.accounts.merge, bytes).map(|()| merging);
+    }
+    held.map(|()| merging)
 }
 
 /// Before a seal or a fold; it is over when the guard goes.

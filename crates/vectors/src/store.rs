@@ -102,6 +102,8 @@ const CHANGERS: [&str; CHANGES_MAX] = ["changer-0", "changer-1", "changer-2", "c
 const RESERVOIR_MAX: u64 = 2 << 20;
 /// Writes count as held up for so long after one had to wait.
 const HELD_MS: u64 = 1_000;
+/// A part is written out for others who need memory once it is one of so many of what it may be.
+const WORTH_WRITING: u64 = 8;
 /// Between two looks whether who waits for the writer is still there.
 const META_LOOK: Duration = Duration::from_millis(50);
 /// Between two looks whether new points were written out.
@@ -114,7 +116,7 @@ impl Accounts {
             "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
         );
         let accounts = Self {
-            catalog: parent.child("catalog", catalog_cost::FORMULA),
+            catalog: parent.child("catalog", catalog_cost::FORMULA).lasting(),
             patches: growing.child("patches", "changed payloads of sealed points x 64"),
             growing: growing.with_limit(limits.growing_bytes),
             segments: parent.child(
@@ -126,7 +128,7 @@ impl Accounts {
                 .child("merge", "rows x 4 + buffers and index build of one merge")
                 .with_limit(limits.merge_work)
                 .idling(),
-            log: parent.child("log", "commit buffer + reads of payloads under way"),
+            log: parent.child("log", "commit buffer + reads of payloads under way").lasting(),
             filters: parent.child(
                 "filters",
                 "rows of segments / 8, of filters that are asked or remembered; budget / 128 + 512 KiB",
@@ -498,6 +500,19 @@ impl Store {
     /// `Busy` where no write can be taken at the moment: whoever asks first need not decode what is refused.
     pub fn may_write(&self) -> Result<()> {
         self.shared.queue.has_place()
+    }
+
+    /// Writes out what is new, if that is worth it, for somebody who finds no memory: nobody else would do it before the next
+    /// write, and in a store at rest what is new stays in memory. False: there is nothing that could be written out.
+    pub fn write_out(&self) -> bool {
+        let shared = &self.shared;
+        if shared.has_waiting() {
+            shared.wake_background();
+            return true;
+        }
+        let least = shared.limits().seal_bytes / WORTH_WRITING;
+        let largest = shared.largest_active().filter(|found| found.view.load().active.read().bytes() >= least);
+        largest.is_some_and(|collection| shared.queue.put(Request::Freeze(collection)).is_ok())
     }
 
     /// Did a write have to wait within the last second, for a seal or because merges are behind?

@@ -152,6 +152,9 @@ pub(crate) struct Writer {
     covered: (Position, u64),
 }
 
+/// What new points take beside their own bytes: a chunk that is begun, and the step in which memory is booked.
+const BESIDE_POINTS: u64 = 256 << 10;
+
 impl Writer {
     pub(crate) fn new(shared: Arc<Shared>, log: Log) -> Self {
         Self { shared, log, pending: Vec::new(), record: Vec::new(), holds: HashMap::new(), covered: (0, 0) }
@@ -556,7 +559,9 @@ impl Writer {
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
                     if !self.shared.freeze_largest()? && !self.shared.has_frozen() {
-                        return Err(error);
+                        let promise = || self.shared.promise_points(&view.active, bytes);
+                        let promised = rest::instead_of_merge(&self.shared, bytes + BESIDE_POINTS, promise);
+                        return promised.map(|()| true).map_err(|_| error);
                     }
                     if !self.seal_now(collection, before)? {
                         return Ok(false);
