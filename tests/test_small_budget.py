@@ -1,6 +1,12 @@
 """Budgets near the least one: what is new is written out before it fills all memory, and a budget may shrink under it."""
 
+import gzip
+import json
 import random
+import socket
+import threading
+import time
+from collections import Counter
 
 import pytest
 
@@ -93,3 +99,96 @@ def test_new_points_merges_and_indexes_share_the_least_budget(tmp_path, seed):
         server.kill9()
         server.start()
         assert rest.ask("PUT", "/collections/c0/points?wait=true", {"points": list(rich_points(draw, 400))}).status == 200
+
+
+HEAD = "Host: localhost\r\nContent-Type: application/json\r\n"
+SOON_S = 20.0  # less than what a request waits for memory, and more than any of these takes
+
+
+def points_text(size):
+    """A body of points of about that many bytes."""
+    one = '{"id":%d,"vector":[' + ",".join(["0.123456"] * DIM) + "]}"
+    return ('{"points":[' + ",".join(one % n for n in range(size // (len(one) + 4))) + "]}").encode()
+
+
+def send_points(port, text, encoding=""):
+    coded = f"Content-Encoding: {encoding}\r\n" if encoding else ""
+    head = f"PUT /collections/c/points?wait=true HTTP/1.1\r\n{HEAD}{coded}Content-Length: {len(text)}\r\n\r\n"
+    connection, began = Connection(port, timeout=120), time.monotonic()
+    try:
+        answer = connection.send(head.encode() + text)
+    finally:
+        connection.close()
+    return answer, time.monotonic() - began
+
+
+def small_requests(port):
+    """What must always have a thread and bytes, each on a connection of its own: statuses, and the longest that one took."""
+    slowest, statuses = 0.0, []
+    query = {"query": [0.5] * DIM, "limit": 3}
+    for method, path, body in [
+        *(("GET", path, None) for path in ("/healthz", "/readyz", "/memory", "/collections")),
+        ("POST", "/collections/c/points/query", query),
+    ]:
+        connection, began = Connection(port, timeout=60), time.monotonic()
+        statuses.append(connection.ask(method, path, body).status)
+        connection.close()
+        slowest = max(slowest, time.monotonic() - began)
+    return statuses, slowest
+
+
+@pytest.fixture
+def smallest(tmp_path):
+    with Server(tmp_path / "data", "24MiB") as server:
+        Connection(server.port).must("PUT", "/collections/c", {"vectors": {"size": DIM, "distance": "Dot"}})
+        yield server
+
+
+def test_stalled_headers_keep_nobody_out_of_the_smallest_server(smallest):
+    stalled = []
+    for _ in range(500):
+        stalled.append(socket.create_connection(("127.0.0.1", smallest.port)))
+        stalled[-1].sendall(b"GET /healthz HTTP/1.1\r\nHo")
+    statuses, slowest = small_requests(smallest.port)
+    assert statuses == [200] * 5
+    assert slowest < SOON_S
+    assert smallest.peak() <= smallest.budget
+    for one in stalled:
+        one.close()
+
+
+@pytest.mark.parametrize("encoding", ["gzip", ""])
+def test_uploads_side_by_side_keep_no_small_request_out(smallest, encoding):
+    text = points_text(1 << 20)
+    text = gzip.compress(text, 1) if encoding else text
+    outcomes = []
+    uploads = [threading.Thread(target=lambda: outcomes.append(send_points(smallest.port, text, encoding)[0].status)) for _ in range(60)]
+    for upload in uploads:
+        upload.start()
+    while not outcomes:
+        statuses, slowest = small_requests(smallest.port)
+        assert statuses == [200] * 5
+        assert slowest < SOON_S
+    for upload in uploads:
+        upload.join()
+    counts = Counter(outcomes)
+    assert set(counts) <= {200, 429}, counts
+    assert counts[200] > 20, counts
+    assert smallest.peak() <= smallest.budget
+
+
+@pytest.mark.parametrize("encoding", ["gzip", ""])
+def test_a_body_is_taken_or_refused_at_once_by_a_server_that_does_nothing_else(smallest, encoding):
+    most = smallest.budget // 4
+    for share in (2, 5, 8, 10, 12, 14, 15, 17, 30):  # sixteenths of the limit
+        text = points_text(most * share // 16)
+        answer, took = send_points(smallest.port, gzip.compress(text, 1) if encoding else text, encoding)
+        expected = {413} if share > 16 else {200} if share <= 8 else {200, 507}
+        assert answer.status in expected, (share, answer.status, answer.error)
+        assert took < SOON_S, (share, answer.status)
+        if answer.status == 507:
+            assert "MiB needed, of 24.0 MiB at most" in answer.error, answer.error
+    # A bomb holds nothing while it is found out.
+    bomb = gzip.compress(b" " * (256 << 20), 1)
+    assert send_points(smallest.port, bomb, "gzip")[0].status == 413
+    assert json.loads(Connection(smallest.port).get("/memory").body)["result"]["peak_bytes"] <= smallest.budget

@@ -18,8 +18,8 @@ limits! {
     PAGE: usize = 4096;
     /// Largest request body whatever the budget, bytes.
     BODY_MAX: u64 = 32 << 20;
-    /// Open connections of a door.
-    CONNECTIONS_MAX: usize = 512;
+    /// Open connections of a door whatever the budget.
+    CONNECTIONS_MAX: usize = 10_000;
     /// All header lines of a request together, bytes.
     HEADERS_MAX: usize = 16 << 10;
     /// Header lines of a request.
@@ -61,6 +61,12 @@ limits! {
 /// The largest request body under a budget: the smaller of [`BODY_MAX`] and a quarter of the budget.
 pub const fn body_max(budget: u64) -> u64 {
     if budget / 4 < BODY_MAX { budget / 4 } else { BODY_MAX }
+}
+
+/// Open connections under a budget: the smaller of [`CONNECTIONS_MAX`] and one for each 64 KiB.
+pub const fn connections_max(budget: u64) -> usize {
+    let places = budget / (64 << 10);
+    if places < CONNECTIONS_MAX as u64 { places as usize } else { CONNECTIONS_MAX }
 }
 
 /// The largest payload of one point under a budget: the smaller of [`PAYLOAD_MAX`] and a sixteenth of the budget, so

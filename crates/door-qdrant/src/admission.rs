@@ -6,6 +6,7 @@
 //!                    ─► wait in line for 2n of a pool (body + what it decodes to)
 //!                    ─► book n + n on door/http/bodies ─► read ─► decode ─► body freed ─► store keeps the rest
 //!   no length        ─► grow step by step, one such body at a time
+//!   packed           ─► book what comes, one such body at a time; once all is there it is counted, and n is known
 //! ```
 //!
 //! There are two pools, each a share of the budget: one for uploads, one for bodies that a single query may have, so that no
@@ -15,24 +16,30 @@
 use crate::limits;
 use ramekin_base::limits as base;
 use ramekin_base::{Error, Kind, Result, Size};
-use ramekin_memory::{Account, Budget, Reservation};
+use ramekin_memory::{Account, Budget, Reservation, holding};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
-use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Mutex, MutexGuard, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout_at};
+
+/// Who finds no memory asks others to free some, soon and then so often.
+const RELIEF_ROUND: u32 = 3;
+const RELIEF_EVERY: Duration = Duration::from_millis(50);
+/// So long nothing at all was under way that could free any: nothing will.
+const ALONE: Duration = Duration::from_secs(2);
 
 /// The pool is counted in units of this many bytes.
 const UNIT: u64 = 1024;
 
 /// A pool of bytes, counted in units.
-struct Pool {
-    free: Arc<Semaphore>,
+pub struct Pool {
+    pub free: Arc<Semaphore>,
     units: AtomicU64,
 }
 
 impl Pool {
-    fn new(bytes: u64) -> Self {
+    pub fn new(bytes: u64) -> Self {
         let units = bytes / UNIT;
         Self { free: Arc::new(Semaphore::new(units as usize)), units: AtomicU64::new(units) }
     }
@@ -41,7 +48,12 @@ impl Pool {
         self.units.load(Ordering::Relaxed)
     }
 
-    fn resize(&self, bytes: u64) {
+    /// Units that stand for so many bytes.
+    pub const fn units_of(bytes: u64) -> u32 {
+        bytes.div_ceil(UNIT) as u32
+    }
+
+    pub fn resize(&self, bytes: u64) {
         let units = bytes / UNIT;
         let before = self.units.swap(units, Ordering::Relaxed);
         if units > before {
@@ -68,6 +80,10 @@ pub struct Admission {
     in_line: AtomicUsize,
     waiting: AtomicUsize,
     unmeasured: Arc<Mutex<()>>,
+    /// Asks others to free memory for a large body; false: nobody has any that would be freed.
+    relief: Box<dyn Fn() -> bool + Send + Sync>,
+    /// One body is unpacked at a time, with memory that is there for good.
+    unpacking: Mutex<Account>,
 }
 
 /// What a request holds while its body is read and decoded.
@@ -77,7 +93,21 @@ pub struct Ticket {
     pub text: Option<Booking>,
     /// Covers what the text decodes to; goes to the store with it.
     pub decoded: Option<Booking>,
+    /// Covers a packed body.
+    packed: Option<Reservation>,
     unmeasured: Option<OwnedMutexGuard<()>>,
+}
+
+impl Ticket {
+    /// Bytes of a packed body.
+    pub fn packed(&self) -> u64 {
+        self.packed.as_ref().map_or(0, Reservation::bytes)
+    }
+
+    /// Whether it holds what others may wait for.
+    pub fn holds(&self) -> bool {
+        self.text.is_some() || self.packed.is_some()
+    }
 }
 
 /// A part of the pool with the bytes it stands for.
@@ -87,7 +117,7 @@ pub struct Booking {
 }
 
 /// One who waits in line; counted, so that the line has an end.
-struct Waiter<'a>(&'a AtomicUsize);
+pub struct Waiter<'a>(pub &'a AtomicUsize);
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
@@ -103,7 +133,11 @@ impl Admission {
         let small_bodies =
             bodies.child("small", "bodies of up to 128 KiB x 2; at least budget / 64").brief().scattered();
         small_bodies.set_floor(limits::small_bodies(budget.limit()))?;
+        let unpacking = bodies.child("unpack", "one packed body at a time, while it is unpacked").brief();
+        unpacking.set_floor(limits::UNPACK_BYTES)?;
         Ok(Self {
+            relief: Box::new(|| false),
+            unpacking: Mutex::new(unpacking),
             uploads: Pool::new(limits::bodies(budget.limit())),
             small: Pool::new(limits::small_bodies(budget.limit())),
             bodies,
@@ -113,6 +147,12 @@ impl Admission {
             waiting: AtomicUsize::new(0),
             unmeasured: Arc::default(),
         })
+    }
+
+    /// Whom to ask to free memory.
+    #[must_use]
+    pub fn relieved_by(self, relief: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { relief: Box::new(relief), ..self }
     }
 
     /// The account on which bodies are booked.
@@ -177,24 +217,56 @@ impl Admission {
 
     /// Books a body of `bytes` and as much again for what it decodes to.
     pub async fn admit(&self, bytes: u64, until: Instant) -> Result<Ticket> {
+        self.admit_beside(0, bytes, until).await
+    }
+
+    /// The same for one who holds `held` bytes already.
+    pub async fn admit_beside(&self, held: u64, bytes: u64, until: Instant) -> Result<Ticket> {
         let (pool, account) = self.of(bytes);
         let units = (2 * bytes).div_ceil(UNIT).clamp(2, pool.units().max(2));
         let mut permit = self.permit(pool, units, until).await?;
         let half = permit.split(permit.num_permits() / 2).ok_or_else(|| Error::bug("a permit without halves"))?;
         // Both at once: two bodies that each hold a half would wait for ever, and one that can never fit is told so.
-        let mut memory = self.memory(account, 2 * bytes, until).await?;
+        let mut memory = self.memory(account, held, 2 * bytes, until).await?;
         let text = Booking { memory: memory.split(bytes), permit };
-        Ok(Ticket { text: Some(text), decoded: Some(Booking { memory, permit: half }), unmeasured: None })
+        Ok(Ticket { text: Some(text), decoded: Some(Booking { memory, permit: half }), ..Ticket::default() })
     }
 
-    /// Grows the ticket of a body of unknown length to cover `bytes`. One such body grows at a time: two
-    /// that wait for each other's bytes would wait for ever.
-    pub async fn grow(&self, ticket: &mut Ticket, bytes: u64, until: Instant) -> Result<()> {
+    /// Lets one body be unpacked after the other.
+    pub async fn unpacking(&self, until: Instant) -> Result<(Reservation, MutexGuard<'_, Account>)> {
+        let turn = timeout_at(until, self.unpacking.lock()).await;
+        let account = turn.map_err(|_| Error::busy("other bodies are being unpacked"))?;
+        Ok((account.try_reserve(limits::UNPACK_BYTES)?, account))
+    }
+
+    /// Takes the turn of those whose length nobody knows yet.
+    async fn turn(&self, ticket: &mut Ticket, until: Instant) -> Result<()> {
         if ticket.unmeasured.is_none() {
             let _waiter = self.wait_in_line()?;
             let turn = timeout_at(until, self.unmeasured.clone().lock_owned()).await;
             ticket.unmeasured = Some(turn.map_err(|_| Error::busy("other bodies without a length are being read"))?);
         }
+        Ok(())
+    }
+
+    /// Books `bytes` for a packed body. Nobody knows what it holds, so it has the turn of those of unknown length.
+    pub async fn hold(&self, ticket: &mut Ticket, bytes: u64, until: Instant) -> Result<()> {
+        self.turn(ticket, until).await?;
+        match &mut ticket.packed {
+            // While it moves, its old and its new place are both in use.
+            Some(held) => {
+                let moved = self.memory(&self.bodies, held.bytes(), bytes, until).await?;
+                *held = moved;
+            }
+            None => ticket.packed = Some(self.memory(&self.bodies, 0, bytes, until).await?),
+        }
+        Ok(())
+    }
+
+    /// Grows the ticket of a body of unknown length to cover `bytes`. One such body grows at a time: two
+    /// that wait for each other's bytes would wait for ever.
+    pub async fn grow(&self, ticket: &mut Ticket, bytes: u64, until: Instant) -> Result<()> {
+        self.turn(ticket, until).await?;
         let Some((text, decoded)) = ticket.text.as_mut().zip(ticket.decoded.as_mut()) else {
             // It may grow beyond what is small.
             let Ticket { text, decoded, .. } = self.admit(bytes.max(limits::BODY_SMALL + 1), until).await?;
@@ -208,16 +280,10 @@ impl Admission {
         if units > 0 {
             text.permit.merge(self.permit(&self.uploads, units, until).await?);
         }
-        for booking in [text, decoded] {
-            for round in 0.. {
-                match booking.memory.grow(more) {
-                    Err(error) if error.kind() == Kind::Busy => self.pause(error, round, until).await?,
-                    Err(error) => return Err(error),
-                    Ok(()) => break,
-                }
-            }
-        }
-        Ok(())
+        let held = text.memory.bytes() + decoded.memory.bytes();
+        let mut both = self.memory(&self.bodies, held, 2 * more, until).await?;
+        text.memory.join(both.split(more))?;
+        decoded.memory.join(both)
     }
 
     /// Waits in line for a part of the pool.
@@ -237,13 +303,29 @@ impl Admission {
         }
     }
 
-    /// Books bytes; where the budget is short for the moment, tries again until the time is over.
-    pub async fn memory(&self, account: &Account, bytes: u64, until: Instant) -> Result<Reservation> {
+    /// Other bodies are under way, which end.
+    fn has_others(&self, held: u64) -> bool {
+        self.bodies.used() > held + limits::UNPACK_BYTES + limits::small_bodies(self.budget.limit())
+    }
+
+    /// Books bytes for one who holds `held` already; where the budget is short for the moment, tries again until the time is
+    /// over. Who alone holds something does not wait for others.
+    async fn memory(&self, account: &Account, held: u64, bytes: u64, until: Instant) -> Result<Reservation> {
+        let from = Instant::now();
+        let mut asked = from;
         for round in 0.. {
-            match account.try_reserve(bytes) {
-                Err(error) if error.kind() == Kind::Busy => self.pause(error, round, until).await?,
+            let error = match holding(held, || account.try_reserve(bytes)) {
+                Err(error) if error.kind() == Kind::Busy => error,
                 done => return done,
+            };
+            if round >= RELIEF_ROUND && asked.elapsed() >= RELIEF_EVERY {
+                asked = Instant::now();
+                let may_be_freed = (self.relief)() || self.has_others(held);
+                if !may_be_freed && from.elapsed() >= ALONE {
+                    return Err(Error::no_memory(format!("{error}, and nothing is under way that would free any")));
+                }
             }
+            self.pause(error, round, until).await?;
         }
         Err(Error::bug("rounds have no end"))
     }
@@ -330,10 +412,10 @@ mod tests {
         admission.after_budget();
         tokio::task::yield_now().await;
         assert_eq!(admission.uploads.free.available_permits() as u64 * UNIT, 4 << 20);
-        assert_eq!(budget.reserved(), 1 << 20);
+        assert_eq!(budget.reserved(), limits::bodies_floor(32 << 20));
         budget.set_limit(256 << 20);
         admission.after_budget();
         assert_eq!(admission.uploads.free.available_permits() as u64 * UNIT, 32 << 20);
-        assert_eq!(budget.reserved(), 8 << 20);
+        assert_eq!(budget.reserved(), limits::bodies_floor(256 << 20));
     }
 }

@@ -1,7 +1,8 @@
 //! Reading a body: booked first, then copied piece by piece, with an end in bytes and in time.
 //!
 //! ```text
-//!   pieces as they come ─► (unpack) ─► the first 16 KiB ─► admitted ─► the rest
+//!   pieces as they come ─► the first 16 KiB ─► admitted ─► the rest
+//!   packed: pieces ─► kept as they are ─► counted ─► admitted by what they hold ─► unpacked
 //!      │ slower than the least rate, or silent while others wait for its part of the pool: 408, and the connection ends
 //! ```
 //!
@@ -10,6 +11,7 @@
 use crate::admission::{Admission, Ticket};
 use crate::call::Whole;
 use crate::errors::{Outcome, Refusal};
+use crate::guests::Guest;
 use crate::limits;
 use crate::unpack::Unpack;
 use axum::body::{Body, HttpBody};
@@ -27,63 +29,100 @@ pub enum Encoding {
     Gzip,
 }
 
+/// Where a body is read, and until when it may wait.
+#[derive(Clone, Copy)]
+pub struct Place<'a> {
+    pub admission: &'a Admission,
+    /// The connection on which it comes; none in a router of one's own.
+    pub guest: Option<&'a Guest>,
+    pub until: Instant,
+}
+
 /// Reads a body into memory. One that is refused is drained, so that the client reads the answer
 /// instead of finding its connection reset in the middle of sending. A client that expects a word before
 /// it sends has sent nothing yet.
-pub async fn read(
-    mut body: Body,
-    encoding: Encoding,
-    admission: &Admission,
-    until: Instant,
-    expects: bool,
-) -> Result<Whole> {
-    let read = try_read(&mut body, encoding, admission, until).await;
+pub async fn read(mut body: Body, encoding: Encoding, place: Place<'_>, expects: bool) -> Result<Whole> {
+    let read = try_read(&mut body, encoding, place).await;
     if read.as_ref().is_err_and(|error| error.kind() != Kind::Slow) && !expects {
         drain(body).await;
     }
     read
 }
 
-async fn try_read(body: &mut Body, encoding: Encoding, admission: &Admission, until: Instant) -> Result<Whole> {
+async fn try_read(body: &mut Body, encoding: Encoding, place: Place<'_>) -> Result<Whole> {
     let length = body.size_hint().exact();
-    length.map_or(Ok(()), |length| admission.check_length(length))?;
-    let mut whole = Growing { bytes: Vec::new(), length: None, ticket: Ticket::default(), admission, until };
-    let mut unpack = None;
-    match encoding {
-        Encoding::Plain => whole.length = length,
-        Encoding::Gzip => unpack = Some(Unpack::new(admission, until).await?),
+    length.map_or(Ok(()), |length| place.admission.check_length(length))?;
+    let is_packed = encoding == Encoding::Gzip;
+    let mut whole = Growing { bytes: Vec::new(), length, is_packed, ticket: Ticket::default(), place, refused: None };
+    let mut patience = Patience::new(place);
+    while let Some(piece) = patience.next(body, whole.ticket.holds()).await? {
+        whole.add(&piece).await?;
     }
-    let mut patience = Patience::new(admission);
-    while let Some(piece) = patience.next(body, whole.ticket.text.is_some()).await? {
-        match &mut unpack {
-            None => whole.add(&piece).await?,
-            Some(unpack) => unpack.add(&piece, &mut whole).await?,
-        }
+    let Growing { bytes, ticket, refused, .. } = whole;
+    match (refused, is_packed) {
+        (Some((error, _)), _) => Err(error),
+        (None, true) => unpack(&bytes, ticket, place).await,
+        (None, false) => Ok(Whole { bytes, ticket }),
     }
-    if let Some(unpack) = unpack {
-        unpack.finish(&mut whole).await?;
-    }
-    Ok(Whole { bytes: whole.bytes, ticket: whole.ticket })
 }
 
-/// A body while it grows.
-pub struct Growing<'a> {
+/// Unpacks a body: first only to see how long it is, so that no more is booked than it takes, and nothing for a bomb.
+async fn unpack(packed: &[u8], held: Ticket, place: Place<'_>) -> Result<Whole> {
+    let admission = place.admission;
+    let unpacking = admission.unpacking(place.until).await?;
+    let mut length = 0;
+    let mut unpack = Unpack::new(packed);
+    while let Some(piece) = unpack.next().await? {
+        length += piece.len();
+        admission.check_length(length as u64)?;
+    }
+    drop((unpack, unpacking));
+    let mut ticket = Ticket::default();
+    if length > limits::BODY_FREE {
+        ticket = admission.admit_beside(held.packed(), length as u64, place.until).await?;
+    }
+    let _unpacking = admission.unpacking(place.until).await?;
+    let mut bytes = Vec::with_capacity(length);
+    let mut unpack = Unpack::new(packed);
+    while let Some(piece) = unpack.next().await? {
+        bytes.extend_from_slice(piece);
+    }
+    drop(held);
+    Ok(Whole { bytes, ticket })
+}
+
+/// A body while it grows, as it came.
+struct Growing<'a> {
     bytes: Vec<u8>,
     /// As the client says.
     length: Option<u64>,
+    is_packed: bool,
     ticket: Ticket,
-    admission: &'a Admission,
-    until: Instant,
+    place: Place<'a>,
+    /// It can never fit: why, and how much came since. Whether it is too large for any server is seen at its end.
+    refused: Option<(Error, u64)>,
 }
 
 impl Growing<'_> {
     /// Adds a piece; what is beyond the first bytes is booked before it is kept.
-    pub async fn add(&mut self, piece: &[u8]) -> Result<()> {
+    async fn add(&mut self, piece: &[u8]) -> Result<()> {
+        let admission = self.place.admission;
+        if let Some((_, came)) = &mut self.refused {
+            *came += piece.len() as u64;
+            return admission.check_length(*came);
+        }
         let length = self.bytes.len() + piece.len();
         if length > self.bytes.capacity() {
-            self.admission.check_length(length as u64)?;
-            let capacity = self.make_room(length).await?;
-            self.bytes.reserve_exact(capacity - self.bytes.len());
+            admission.check_length(length as u64)?;
+            match self.make_room(length).await {
+                Ok(capacity) => self.bytes.reserve_exact(capacity - self.bytes.len()),
+                Err(error) if error.kind() == Kind::NoMemory && self.length.is_none() => {
+                    (self.bytes, self.ticket) = (Vec::new(), Ticket::default());
+                    self.refused = Some((error, length as u64));
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
         }
         self.bytes.extend_from_slice(piece);
         Ok(())
@@ -91,41 +130,59 @@ impl Growing<'_> {
 
     /// Books room for so many bytes and more; returns for how many.
     async fn make_room(&mut self, length: usize) -> Result<usize> {
-        let most = self.admission.body_max() as usize;
+        let Place { admission, guest, until } = self.place;
         if length <= limits::BODY_FREE {
             return Ok(length.next_power_of_two().min(self.length.map_or(usize::MAX, |all| all as usize)).max(length));
         }
-        match self.length {
-            Some(all) if self.ticket.text.is_none() => {
-                self.ticket = self.admission.admit(all.max(length as u64), self.until).await?;
-                Ok(length.max(all as usize))
-            }
-            _ => {
-                let capacity = length.next_power_of_two().min(most).max(length);
-                // Old and new place are in use while the body moves; the share of what it decodes to covers that.
-                self.admission.grow(&mut self.ticket, capacity as u64, self.until).await?;
-                Ok(capacity)
-            }
+        let capacity = match self.length {
+            Some(all) if !self.ticket.holds() => length.max(all as usize),
+            _ => grown(length).min(admission.body_max() as usize).max(length),
+        };
+        if self.is_packed {
+            admission.hold(&mut self.ticket, capacity as u64, until).await?;
+        } else if self.length.is_some() && !self.ticket.holds() {
+            self.ticket = admission.admit(capacity as u64, until).await?;
+        } else {
+            // Old and new place are in use while the body moves; the share of what it decodes to covers that.
+            admission.grow(&mut self.ticket, capacity as u64, until).await?;
         }
+        if let Some(guest) = guest {
+            guest.widen();
+        }
+        Ok(capacity)
+    }
+}
+
+/// The room for a body of unknown length that has so many bytes already. A large one grows by less than itself: what it does
+/// not fill stays booked.
+fn grown(length: usize) -> usize {
+    match length < 512 << 10 {
+        true => length.next_power_of_two(),
+        false => (length + length / 8).next_multiple_of(64 << 10),
     }
 }
 
 /// How long is waited for a client that sends.
 struct Patience<'a> {
-    admission: &'a Admission,
+    place: Place<'a>,
     waited: Duration,
     bytes: u64,
 }
 
 impl<'a> Patience<'a> {
-    fn new(admission: &'a Admission) -> Self {
-        Self { admission, waited: Duration::ZERO, bytes: 0 }
+    fn new(place: Place<'a>) -> Self {
+        Self { place, waited: Duration::ZERO, bytes: 0 }
     }
 
     /// What may be waited for as many bytes as came.
     fn most(&self) -> Duration {
         let allowed = Duration::from_secs(limits::BODY_GRACE_S) + Duration::from_secs(self.bytes / limits::BODY_RATE);
         allowed.min(Duration::from_secs(limits::BODY_WHOLE_S))
+    }
+
+    /// Others wait for what this one holds: a part of the pool, or a place among the requests that are under way.
+    fn is_in_the_way(&self, holds: bool) -> bool {
+        holds && self.place.admission.is_crowded() || self.place.guest.is_some_and(Guest::is_crowded)
     }
 
     /// The next piece of a body. `holds`: a part of the pool is held for it.
@@ -146,7 +203,7 @@ impl<'a> Patience<'a> {
                     self.bytes += piece.as_ref().map_or(0, |piece| piece.len() as u64);
                     return Ok(piece);
                 }
-                Err(_) if holds && silent >= stall && self.admission.is_crowded() => return Err(slow()),
+                Err(_) if silent >= stall && self.is_in_the_way(holds) => return Err(slow()),
                 Err(_) => {}
             }
         }
@@ -258,11 +315,11 @@ mod tests {
         let (budget, admission) = admission();
         let floor = budget.reserved();
         let until = Instant::now() + Duration::from_secs(1);
-        let whole = read(Body::from(vec![b'x'; 3 << 20]), Encoding::Plain, &admission, until, false).await.unwrap();
+        let whole = read(Body::from(vec![b'x'; 3 << 20]), Encoding::Plain, at(&admission, until), false).await.unwrap();
         assert_eq!((whole.bytes.len(), whole.bytes.capacity()), (3 << 20, 3 << 20));
-        assert_eq!(budget.reserved(), (6 << 20) + limits::small_bodies(32 << 20));
+        assert_eq!(budget.reserved(), (6 << 20) + limits::small_bodies(32 << 20) + limits::UNPACK_BYTES);
         drop(whole);
-        let whole = read(chunks(100, 10_000), Encoding::Plain, &admission, until, false).await.unwrap();
+        let whole = read(chunks(100, 10_000), Encoding::Plain, at(&admission, until), false).await.unwrap();
         assert_eq!(whole.bytes.len(), 1_000_000);
         assert!(budget.reserved() >= 2 * whole.bytes.capacity() as u64);
         drop(whole);
@@ -273,13 +330,13 @@ mod tests {
     async fn over_the_limit() {
         let (_budget, admission) = admission();
         let until = Instant::now() + Duration::from_secs(1);
-        let known = read(Body::from(vec![b'x'; (8 << 20) + 1]), Encoding::Plain, &admission, until, false)
+        let known = read(Body::from(vec![b'x'; (8 << 20) + 1]), Encoding::Plain, at(&admission, until), false)
             .await
             .map(|_| ())
             .unwrap_err();
         assert_eq!(known.kind(), Kind::TooLarge);
         let unknown =
-            read(chunks(1000, 10_000), Encoding::Plain, &admission, until, false).await.map(|_| ()).unwrap_err();
+            read(chunks(1000, 10_000), Encoding::Plain, at(&admission, until), false).await.map(|_| ()).unwrap_err();
         assert_eq!(unknown.kind(), Kind::TooLarge);
     }
 
@@ -320,6 +377,10 @@ mod tests {
         }
     }
 
+    fn at(admission: &Admission, until: Instant) -> Place<'_> {
+        Place { admission, guest: None, until }
+    }
+
     fn never() -> Instant {
         Instant::now() + Duration::from_secs(3600)
     }
@@ -330,11 +391,11 @@ mod tests {
         let floor = budget.reserved();
         let from = Instant::now();
         let slow = drip(1 << 20, 1, Duration::from_millis(100));
-        let error = read(slow, Encoding::Plain, &admission, never(), false).await.map(|_| ()).unwrap_err();
+        let error = read(slow, Encoding::Plain, at(&admission, never()), false).await.map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), Kind::Slow);
         assert!(from.elapsed() < Duration::from_secs(limits::BODY_GRACE_S + 1));
         let steady = drip(60, 20_000, Duration::from_millis(900));
-        assert!(read(steady, Encoding::Plain, &admission, never(), false).await.is_ok());
+        assert!(read(steady, Encoding::Plain, at(&admission, never()), false).await.is_ok());
         assert_eq!(budget.reserved(), floor);
     }
 
@@ -345,7 +406,7 @@ mod tests {
         let admission = std::sync::Arc::new(admission);
         let reads = |body: Body| {
             let admission = admission.clone();
-            tokio::spawn(async move { read(body, Encoding::Plain, &admission, never(), false).await.map(|_| ()) })
+            tokio::spawn(async move { read(body, Encoding::Plain, at(&admission, never()), false).await.map(|_| ()) })
         };
         // Many that declare a MiB and send a few bytes of it.
         let idle: Vec<_> = (0..100).map(|_| reads(drip(1 << 16, 16, Duration::from_secs(1)))).collect();
@@ -356,7 +417,7 @@ mod tests {
         tokio::time::sleep(Duration::from_millis(1_300)).await;
         let from = Instant::now();
         let honest = Body::from(vec![b'x'; 2 << 20]);
-        assert!(read(honest, Encoding::Plain, &admission, never(), false).await.is_ok());
+        assert!(read(honest, Encoding::Plain, at(&admission, never()), false).await.is_ok());
         // Each of them is cut in its turn.
         assert!(from.elapsed() < Duration::from_secs(12), "{:?}", from.elapsed());
         for reading in idle.into_iter().chain(stalled) {
@@ -372,24 +433,50 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn what_can_never_fit_is_refused_by_what_it_is() {
+        let (budget, admission) = admission();
+        let other = budget.root().child("other", "");
+        other.set_floor(20 << 20).unwrap();
+        let floor = budget.reserved();
+        let text = |mib: usize| vec![b'x'; mib << 20];
+        let chunked = |mib: usize| chunks(mib << 4, 1 << 16);
+        for (mib, kind) in [(7, Kind::NoMemory), (9, Kind::TooLarge)] {
+            for (body, encoding) in [
+                (Body::from(text(mib)), Encoding::Plain),
+                (chunked(mib), Encoding::Plain),
+                (Body::from(packed(&text(mib))), Encoding::Gzip),
+            ] {
+                let refused = read(body, encoding, at(&admission, never()), false).await;
+                assert_eq!(refused.map(|_| ()).unwrap_err().kind(), kind, "{mib} {encoding:?}");
+            }
+        }
+        for (body, encoding) in [(chunked(5), Encoding::Plain), (Body::from(packed(&text(5))), Encoding::Gzip)] {
+            assert_eq!(read(body, encoding, at(&admission, never()), false).await.unwrap().bytes.len(), 5 << 20);
+        }
+        assert_eq!(budget.reserved(), floor);
+    }
+
+    #[tokio::test]
     async fn a_packed_body_is_unpacked_and_counted_by_what_it_holds() {
         let (budget, admission) = admission();
         let floor = budget.reserved();
         let bytes: Vec<u8> = (0..1_000_000u32).flat_map(|number| (number % 1000).to_le_bytes()).collect();
-        let whole = read(Body::from(packed(&bytes)), Encoding::Gzip, &admission, never(), false).await.unwrap();
+        let whole = read(Body::from(packed(&bytes)), Encoding::Gzip, at(&admission, never()), false).await.unwrap();
         assert_eq!(whole.bytes, bytes);
         assert!(budget.reserved() >= 2 * 4_000_000);
         drop(whole);
         let cut = packed(&bytes)[..1000].to_vec();
-        let error = read(Body::from(cut), Encoding::Gzip, &admission, never(), false).await.map(|_| ()).unwrap_err();
+        let error =
+            read(Body::from(cut), Encoding::Gzip, at(&admission, never()), false).await.map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), Kind::Malformed);
         let garbage = Body::from(vec![7; 1000]);
-        let error = read(garbage, Encoding::Gzip, &admission, never(), false).await.map(|_| ()).unwrap_err();
+        let error = read(garbage, Encoding::Gzip, at(&admission, never()), false).await.map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), Kind::Malformed);
         // A bomb: 200 KB that hold 200 MB.
         let bomb = packed(&vec![0; 200 << 20]);
         let before = budget.peak();
-        let error = read(Body::from(bomb), Encoding::Gzip, &admission, never(), false).await.map(|_| ()).unwrap_err();
+        let error =
+            read(Body::from(bomb), Encoding::Gzip, at(&admission, never()), false).await.map(|_| ()).unwrap_err();
         assert_eq!(error.kind(), Kind::TooLarge);
         assert!(budget.peak() <= before.max(32 << 20));
         assert_eq!(budget.reserved(), floor);

@@ -1,8 +1,9 @@
 //! One request on its way: where it goes, how long it may take, its body.
 
 use crate::admission::{Booking, Ticket};
-use crate::body::{self, Encoding};
+use crate::body::{self, Encoding, Place};
 use crate::door::{Params, Shared};
+use crate::guests::Guest;
 use crate::options::Options;
 use crate::routes::Route;
 use crate::wire::room::Room;
@@ -25,6 +26,8 @@ pub struct Call {
     pub expects: bool,
     /// By the host's clock, for the `time` of the answer.
     pub started: Duration,
+    /// The connection on which it came.
+    pub guest: Option<Arc<Guest>>,
 }
 
 /// A body in memory with what covers it.
@@ -42,7 +45,8 @@ impl Call {
     /// Reads the body, once its memory is there.
     pub async fn whole(&mut self) -> Result<Whole> {
         let body = self.body.take().unwrap_or_default();
-        body::read(body, self.encoding, &self.door.admission, self.options.until, self.expects).await
+        let place = Place { admission: &self.door.admission, guest: self.guest.as_deref(), until: self.options.until };
+        body::read(body, self.encoding, place, self.expects).await
     }
 
     /// Reads the body and decodes it: here if it is small, on the reader pool if not.

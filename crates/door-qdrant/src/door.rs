@@ -14,6 +14,7 @@ use crate::answer::{Answer, Text};
 use crate::call::Call;
 use crate::counters::Counters;
 use crate::errors::{Outcome, Refusal};
+use crate::guests::{Class, Guest, Guests};
 use crate::host::Host;
 use crate::keys::Keys;
 use crate::limits;
@@ -51,7 +52,7 @@ pub struct Shared {
     pub keys: Keys,
     pub admission: Admission,
     pub answers: Account,
-    pub connections: Account,
+    pub guests: Arc<Guests>,
     pub routes: &'static [Route],
     pub counters: Counters,
     pub pace: Pace,
@@ -68,16 +69,17 @@ impl Door {
         let bodies =
             host.account.child("bodies", "requests x 2 x their body; at least budget / 32, at most budget / 8");
         let answers = host.account.child("answers", "answers x their text; at least budget / 128");
-        let connections = host.account.child("connections", crate::connections::FORMULA);
         answers.set_floor(limits::answers_floor(host.budget.limit()))?;
-        let admission = Admission::new(host.budget.clone(), bodies)?;
+        let store = host.store.clone();
+        let admission = Admission::new(host.budget.clone(), bodies)?.relieved_by(move || store.write_out());
+        let guests = Arc::new(Guests::new(host.budget.clone(), &host.account)?);
         let counters = Counters::new(routes::ROUTES.len());
         let shared = Shared {
             host,
             keys,
             admission,
             answers,
-            connections,
+            guests,
             routes: routes::ROUTES,
             counters,
             pace: Pace::new(),
@@ -123,9 +125,25 @@ impl Shared {
                 Err(refusal)
             }
             Ok((options, encoding)) => {
-                let body = Some(body);
-                let call = Call { door: self.clone(), route, params, options, body, encoding, expects, started };
-                unharmed((route.handler)(call)).await
+                // A router that serves no connections has none.
+                let guest = parts.extensions.get::<Arc<Guest>>().cloned();
+                let begun = match &guest {
+                    Some(guest) => guest.begin(Class::of(&body, encoding), options.until).await,
+                    None => Ok(()),
+                };
+                match begun {
+                    Ok(()) => {
+                        let (door, body) = (self.clone(), Some(body));
+                        let call = Call { door, route, params, options, body, encoding, expects, started, guest };
+                        unharmed((route.handler)(call)).await
+                    }
+                    Err(error) => {
+                        if !expects {
+                            crate::body::drain(body).await;
+                        }
+                        Err(error.into())
+                    }
+                }
             }
         };
         let took = self.now().saturating_sub(started);

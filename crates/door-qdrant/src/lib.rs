@@ -28,6 +28,8 @@ mod counters;
 pub mod decode;
 mod door;
 mod errors;
+mod guests;
+mod heard;
 mod host;
 mod indexes;
 mod keys;
@@ -56,6 +58,7 @@ mod writes;
 
 pub use connections::serve;
 pub use door::Door;
+pub use guests::places;
 pub use host::{Host, Job, Planner};
 pub use keys::{Access, Keys};
 pub use plan::Wanted;

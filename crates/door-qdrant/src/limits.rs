@@ -25,7 +25,7 @@ pub const BODY_WHOLE_S: u64 = 300;
 /// One that holds a part of the pool for which others wait must go on within this time, milliseconds.
 pub const BODY_STALL_MS: u64 = 1000;
 
-/// What unpacking a compressed body takes: its state, its buffer, and what waits to be kept.
+/// What unpacking a compressed body takes: its state and its buffers.
 pub const UNPACK_BYTES: u64 = 160 << 10;
 
 /// What packing an answer takes, and the least answer for which it pays, bytes.
@@ -41,11 +41,19 @@ pub const DRAIN_IDLE_S: u64 = 1;
 /// A connection's read buffer in hyper; header lines must fit it.
 pub const READ_BUFFER: usize = ramekin_base::limits::HEADERS_MAX;
 
-/// What the kernel may hold of a connection in each direction, as asked for; it takes twice this.
-pub const SOCKET_BUFFER: usize = 32 << 10;
+/// What is read of a connection at a time: hyper gives its buffer this size, and a larger one only to who fills it in one go.
+pub const HEAD_FREE: usize = 8 << 10;
 
-/// Stack frames, structures of hyper and tokio, the kernel's own structures of one connection.
-pub const CONNECTION_FIXED: usize = 12 << 10;
+/// What the kernel may hold of a connection in each direction, as asked for; it takes twice this. Between requests next to
+/// nothing: a header is read at once, and an answer was read before the next request.
+pub const SOCKET_RECEIVE_IDLE: usize = 8 << 10;
+pub const SOCKET_SEND_IDLE: usize = 2304;
+/// Of a large body, and of an answer.
+pub const SOCKET_RECEIVE: usize = 32 << 10;
+pub const SOCKET_SEND: usize = 16 << 10;
+
+/// Stack frames, structures of hyper and tokio, the kernel's own structures of one connection, measured between requests.
+pub const CONNECTION_FIXED: usize = 8 << 10;
 
 /// More of it with TLS: its own read and write buffers.
 pub const CONNECTION_TLS: usize = 48 << 10;
@@ -53,8 +61,12 @@ pub const CONNECTION_TLS: usize = 48 << 10;
 /// A write that has begun when the time of its request is over is waited for so much longer.
 pub const BEGUN_GRACE: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Seconds that a connection may take for its headers, or stay silent between requests.
+/// Seconds that a connection may stay silent between requests, and that it may take for a header from its first byte on.
 pub const IDLE_S: u64 = 75;
+pub const HEADER_S: u64 = 5;
+
+/// What a request held stays with its connection for so many milliseconds, for the next one.
+pub const WORK_KEPT_MS: u64 = 100;
 
 /// A client that has not read so many bytes a second of an answer, after so many seconds, finds its connection cut.
 pub const UNREAD_RATE: u64 = 16 << 10;
@@ -68,10 +80,10 @@ pub const fn bodies(budget: u64) -> u64 {
     budget / 8
 }
 
-/// The part of it that is taken for good, so that uploads always move on.
+/// The part of it that is taken for good, so that uploads always move on, and one packed body is always unpacked.
 pub const fn bodies_floor(budget: u64) -> u64 {
     let share = budget / 32;
-    if share < (1 << 20) { 1 << 20 } else { share }
+    UNPACK_BYTES + if share < (1 << 20) { 1 << 20 } else { share }
 }
 
 /// The part of it that is for bodies up to [`BODY_SMALL`] alone, taken for good: two of the largest, and what they decode to.
@@ -82,7 +94,7 @@ pub const fn small_bodies(budget: u64) -> u64 {
 
 /// What the door has for good, used or not.
 pub const fn floors(budget: u64) -> u64 {
-    bodies_floor(budget) + answers_floor(budget) + crate::connections::FLOOR
+    bodies_floor(budget) + answers_floor(budget) + crate::guests::FLOOR
 }
 
 /// What answers have for good.

@@ -93,7 +93,7 @@ pub async fn put(mut call: Call) -> Outcome<Answer> {
     door.admission.after_budget();
     // A floor that grows may have to wait for the next change.
     let _ = door.answers.set_floor(answers_floor(door.host.budget.limit()));
-    door.connections.set_limit(crate::connections::most(door.host.budget.limit()));
+    door.guests.after_budget();
     let (reached, ledger) = moved.map_err(|_| Error::bug("the change of the budget ended without an answer"))??;
     let result = json!({
         "budget_bytes": budget,

@@ -8,12 +8,18 @@
 //! hyper looks at the socket while a request is worked on, but not where bytes of a next request wait in its buffer. A
 //! client that sends these and leaves would be worked for to the end: so the far end is watched beside it.
 
+use crate::limits::{HEAD_FREE, UNREAD_S};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
+
+/// A read is a little less than hyper's first buffer: it takes a larger one only when the first was filled in one go.
+const READ_MOST: usize = HEAD_FREE - 1;
 
 /// Clones are handles to the same socket, which closes with the last of them.
 #[derive(Clone)]
@@ -22,6 +28,30 @@ pub struct Socket(Arc<TcpStream>);
 impl Socket {
     pub fn new(stream: TcpStream) -> Self {
         Self(Arc::new(stream))
+    }
+
+    /// Sets what holds for every connection.
+    pub fn prepare(&self) {
+        // Answers are short; they shall not wait for the next segment.
+        let _ = self.0.set_nodelay(true);
+        // A client that is gone without a word is noticed by the kernel; one that does not read, by us.
+        let _ = sockopt::set_tcp_user_timeout(&*self.0, 2 * UNREAD_S as u32 * 1000);
+    }
+
+    /// What the kernel may hold for us to read, as asked for. Where it refuses, it stays as it is.
+    pub fn set_receive_buffer(&self, bytes: usize) {
+        let _ = sockopt::set_socket_recv_buffer_size(&*self.0, bytes);
+    }
+
+    /// What the kernel may hold for the client to read.
+    pub fn set_send_buffer(&self, bytes: usize) {
+        let _ = sockopt::set_socket_send_buffer_size(&*self.0, bytes);
+    }
+
+    /// At most two thirds of the kernel's buffer wait for the client to read them.
+    pub fn has_room(&self) -> bool {
+        let mut asked = [PollFd::new(&*self.0, PollFlags::OUT)];
+        poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
     }
 
     /// Waits until the client sends no more: it closed the connection or its half of it, or reset it.
@@ -40,8 +70,10 @@ impl Socket {
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         loop {
+            // First this: a buffer that is waited with is not touched, and no memory stands behind it.
             ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read(buf.initialize_unfilled()) {
+            let most = buf.remaining().min(READ_MOST);
+            match self.0.try_read(buf.initialize_unfilled_to(most)) {
                 Ok(bytes) => {
                     buf.advance(bytes);
                     return Poll::Ready(Ok(()));

@@ -1,67 +1,38 @@
-//! Unpacking a body that came by gzip: a stream, of which what comes out is booked like any body.
+//! Unpacking a body that came by gzip, piece by piece.
 //!
 //! ```text
-//!   piece ─► inflate, at most 32 KiB at a time ─► the growing body: booked, and refused beyond the limit of a body
+//!   packed ─► inflate, 32 KiB at a time ─► once to be counted: 413 beyond the limit of a body, whatever it would take
+//!                                      └─► and once more, to where its length was booked
 //! ```
 
-use crate::admission::Admission;
-use crate::body::Growing;
-use crate::limits::UNPACK_BYTES;
-use flate2::write::MultiGzDecoder;
+use flate2::bufread::MultiGzDecoder;
 use ramekin_base::{Error, Result};
-use ramekin_memory::Reservation;
-use std::io::Write;
-use tokio::time::Instant;
+use std::io::Read;
 
-/// What comes out before other tasks have a turn, bytes.
+/// What comes out at a time, and before other tasks have a turn, bytes.
+const PIECE: usize = 32 << 10;
 const TURN: usize = 256 << 10;
 
-pub struct Unpack {
-    /// Hands out at most its own buffer at a time.
-    decoder: MultiGzDecoder<Vec<u8>>,
+pub struct Unpack<'a> {
+    decoder: MultiGzDecoder<&'a [u8]>,
+    piece: Vec<u8>,
     since_turn: usize,
-    _memory: Reservation,
 }
 
-impl Unpack {
-    pub async fn new(admission: &Admission, until: Instant) -> Result<Self> {
-        let memory = admission.memory(admission.account(), UNPACK_BYTES, until).await?;
-        Ok(Self { decoder: MultiGzDecoder::new(Vec::new()), since_turn: 0, _memory: memory })
+impl<'a> Unpack<'a> {
+    pub fn new(packed: &'a [u8]) -> Self {
+        Self { decoder: MultiGzDecoder::new(packed), piece: vec![0; PIECE], since_turn: 0 }
     }
 
-    /// Unpacks a piece to the end of a body.
-    pub async fn add(&mut self, mut piece: &[u8], whole: &mut Growing<'_>) -> Result<()> {
-        while !piece.is_empty() {
-            let taken = self.decoder.write(piece).map_err(|error| broken(&error))?;
-            piece = &piece[taken..];
-            self.keep(whole).await?;
-        }
-        Ok(())
-    }
-
-    /// Unpacks what is left.
-    pub async fn finish(mut self, whole: &mut Growing<'_>) -> Result<()> {
-        // It goes on where it was as long as there is something left.
-        while self.decoder.flush().is_ok() && !self.decoder.get_ref().is_empty() {
-            self.keep(whole).await?;
-        }
-        self.decoder.try_finish().map_err(|error| broken(&error))?;
-        self.keep(whole).await
-    }
-
-    async fn keep(&mut self, whole: &mut Growing<'_>) -> Result<()> {
-        let out = self.decoder.get_mut();
-        self.since_turn += out.len();
-        whole.add(out).await?;
-        out.clear();
+    /// What comes next; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<&[u8]>> {
         if self.since_turn > TURN {
             self.since_turn = 0;
             tokio::task::yield_now().await;
         }
-        Ok(())
+        let bytes = self.decoder.read(&mut self.piece);
+        let bytes = bytes.map_err(|error| Error::malformed(format!("the body is no gzip: {error}")))?;
+        self.since_turn += bytes;
+        Ok((bytes > 0).then(|| &self.piece[..bytes]))
     }
-}
-
-fn broken(error: &std::io::Error) -> Error {
-    Error::malformed(format!("the body is no gzip: {error}"))
 }

@@ -1,7 +1,7 @@
 //! `ramekin limits`: the table of `base`, and what follows from a budget.
 
 use crate::exit::Failure;
-use ramekin_base::limits::{TABLE, body_max, payload_max};
+use ramekin_base::limits::{TABLE, body_max, connections_max, payload_max};
 use ramekin_base::{Result, Size};
 use ramekin_node::budget_margin;
 use serde_json::json;
@@ -39,6 +39,8 @@ fn rows(budget: Option<u64>) -> Vec<(String, u64, String)> {
             payload,
             format!("Largest payload of one point {of}, bytes of JSON."),
         ));
+        let places = connections_max(budget) as u64;
+        rows.push(("connections_max_now".to_owned(), places, format!("Open connections of a door {of}.")));
         let cgroup = budget + budget_margin(budget);
         rows.push(("cgroup_least".to_owned(), cgroup, format!("Least limit of the memory cgroup {of}, bytes.")));
     }
@@ -57,5 +59,6 @@ mod tests {
         assert_eq!(value("body_max_now"), Some((127 << 20) / 4));
         assert_eq!(value("payload_max_now"), Some((127 << 20) / 16));
         assert_eq!(value("queue_max"), Some(1024));
+        assert_eq!(value("connections_max_now"), Some(127 * 16));
     }
 }
