@@ -1,6 +1,6 @@
 """Attacks drawn from the table of all endpoints and fields, at several budgets, one server after the other.
 
-    deck of cells: endpoint x field x (large, slow, abandoned, unread)  -->  --attacks a budget, from there on in the deck
+    deck of cells: endpoint x field x (large, slow, abandoned, unread, packed, stalled)  -->  --attacks a budget, from there on in the deck
     each budget   --> killed, charge, small queries within 1 s, books       all together --> how many cells stayed empty
 
 Each body is at least half of what the server takes, or malformed. `--seed` and a number make an attack again: `--only 17`.

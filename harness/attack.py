@@ -4,10 +4,13 @@
     slow        declares all of it, sends a part, then some bytes at a time; several at once
     abandoned   sends all of it and hangs up, several times
     unread      sends all of it and never reads the answer; such connections are kept for a while
+    packed      sends all of it by gzip: what is over the limit is a bomb
+    stalled     sends a part of its header on many connections, then nothing or a byte at a time
 
     Watch: a small query and GET /memory, again and again, from another process than the attackers
 """
 
+import gzip
 import json
 import random
 import socket
@@ -19,15 +22,16 @@ from collections import deque
 from harness.rest import Connection
 from harness.server import Server
 
-WAYS = ("large", "slow", "abandoned", "unread")
+WAYS = ("large", "slow", "abandoned", "unread", "packed", "stalled")
 FULL_KEY, READ_KEY = "the-full-key", "the-reading-key"
 ANSWER_S = 15.0
 UNREAD_KEPT = 24  # connections of one attacker that wait with an answer that it does not read
 
 
-def head(method: str, path: str, key: str, length: int | None) -> bytes:
+def head(method: str, path: str, key: str, length: int | None, encoding: str = "") -> bytes:
     size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
-    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\napi-key: {key}\r\nContent-Type: application/json\r\n{size}\r\n\r\n".encode("latin-1")
+    coded = f"Content-Encoding: {encoding}\r\n" if encoding else ""
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\napi-key: {key}\r\nContent-Type: application/json\r\n{coded}{size}\r\n\r\n".encode("latin-1")
 
 
 def chunked(body: bytes, size: int):
@@ -66,19 +70,23 @@ class Attacker:
                     return self.slow(rnd, method, path, key, body)
                 case "abandoned":
                     return self.abandoned(rnd, method, path, key, body)
+                case "packed":
+                    return self.large(rnd, method, path, key, gzip.compress(body, 1), "gzip")
+                case "stalled":
+                    return self.stalled(rnd, head(method, path, key, len(body)))
             return self.kept_unread(rnd, method, path, key, body)
         except OSError as error:
             return type(error).__name__
 
-    def large(self, rnd, method, path, key, body) -> str:
+    def large(self, rnd, method, path, key, body, encoding: str = "") -> str:
         with self.connect() as sock:
             try:
                 if rnd.random() < 0.2:
-                    sock.sendall(head(method, path, key, None))
+                    sock.sendall(head(method, path, key, None, encoding))
                     for part in chunked(body, rnd.choice([4 << 10, 64 << 10, 1 << 20])):
                         sock.sendall(part)
                 else:
-                    sock.sendall(head(method, path, key, len(body)))
+                    sock.sendall(head(method, path, key, len(body), encoding))
                     sock.sendall(body)
             except (BrokenPipeError, ConnectionResetError):
                 pass  # refused before all of it was read: the answer waits in the socket
@@ -117,6 +125,25 @@ class Attacker:
             return first[9:12].decode("latin-1") if first else "closed"
         finally:
             for sock, _ in open_ones:
+                sock.close()
+
+    def stalled(self, rnd, whole: bytes) -> str:
+        drips, end = rnd.random() < 0.3, time.monotonic() + rnd.uniform(1.0, 6.0)
+        open_ones: list[socket.socket] = []
+        try:
+            for _ in range(rnd.choice([20, 60, 120])):
+                open_ones.append(self.connect(timeout=2.0))
+                open_ones[-1].sendall(whole[: rnd.randrange(0, len(whole) - 2)])
+            while time.monotonic() < end and not self.stop.is_set():
+                time.sleep(0.5)
+                for sock in open_ones if drips else ():
+                    try:
+                        sock.sendall(b"a")
+                    except OSError:
+                        pass  # it made way for others
+            return "gone"
+        finally:
+            for sock in open_ones:
                 sock.close()
 
     def abandoned(self, rnd, method, path, key, body) -> str:
