@@ -590,7 +590,8 @@ mod tests {
         assert!(error.message().contains("at most 70"), "{error}");
         // What stands below one's own floor is others' as well.
         asks.set_floor(20).unwrap();
-        asks.child("small", "").set_floor(10).unwrap();
+        let small = asks.child("small", "");
+        small.set_floor(10).unwrap();
         assert_eq!(asks.try_reserve(61).map(|_| ()).unwrap_err().kind(), Kind::NoMemory);
     }
 
