@@ -338,17 +338,9 @@ impl Account {
     }
 
     /// The same, for one who shall have it: its floor covers that much more than it has, and nobody else can take it in
-    /// between.
+    /// between. What is lent of the floor is given too, unless somebody has it just then.
     pub fn give_floor_to(&self, bytes: u64, other: &Account) -> u64 {
-        let mut tree = self.shared.tree.lock();
-        let node = &tree.nodes[self.index];
-        let given = bytes.min(node.floor.saturating_sub(node.used));
-        let (left, other_node) = (node.floor - given, &tree.nodes[other.index]);
-        let theirs = other_node.claim(other_node.used) + given;
-        // A floor that shrinks cannot fail, and what it leaves is the other's.
-        _ = tree.set_floor(self.index, left);
-        _ = tree.set_floor(other.index, theirs);
-        given
+        self.shared.tree.lock().give_floor_to(self.index, bytes, other.index)
     }
 
     /// Raises the floor towards `bytes` as far as there is room, without asking anyone to yield. A floor that is lent to those
@@ -576,6 +568,17 @@ mod tests {
         assert!(segments.try_reserve(1).is_err());
         segments.set_floor(0).unwrap();
         assert_eq!((budget.reserved(), seal.secured()), (100, 25));
+        // What is lent is given as well, but for what others have of it.
+        let merge = budget.root().child("merge", "").idling();
+        drop((_theirs, _opened));
+        merge.set_floor(40).unwrap();
+        assert_eq!(merge.lend_floor(30), 30);
+        assert_eq!((merge.give_floor_to(35, &segments), segments.claimed(), merge.secured()), (35, 45, 5));
+        segments.set_floor(0).unwrap();
+        merge.set_floor(40).unwrap();
+        assert_eq!(merge.lend_floor(40), 40);
+        let _body = budget.root().child("bodies", "").brief().try_reserve(60).unwrap();
+        assert_eq!((merge.give_floor_to(35, &segments), segments.claimed(), merge.secured()), (0, 10, 40));
     }
 
     #[test]

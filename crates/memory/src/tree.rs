@@ -306,6 +306,26 @@ impl Tree {
         given
     }
 
+    /// Gives up to `bytes` of a floor to another account, whose floor covers that much more than it has: of what is not in use,
+    /// and of what is lent. Where somebody has it just then all stays as it was.
+    pub(crate) fn give_floor_to(&mut self, index: usize, bytes: u64, other: usize) -> u64 {
+        let node = &self.nodes[index];
+        let (floor, lent) = (node.floor, node.lent);
+        let of_floor = bytes.min(floor.saturating_sub(node.used));
+        let of_lent = (bytes - of_floor).min(lent);
+        let theirs = self.nodes[other].claim(self.nodes[other].used) + of_floor + of_lent;
+        // A floor that shrinks cannot fail.
+        _ = self.move_floor(index, floor - of_floor);
+        self.set_lent(index, lent - of_lent);
+        if self.set_floor(other, theirs).is_ok() {
+            return of_floor + of_lent;
+        }
+        self.set_lent(index, lent);
+        // It was free a moment ago.
+        _ = self.move_floor(index, floor);
+        0
+    }
+
     /// Takes back what is free of a floor that is lent, or raises one that is not.
     pub(crate) fn raise_floor(&mut self, index: usize, bytes: u64) {
         let node = &self.nodes[index];
