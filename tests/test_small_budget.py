@@ -192,3 +192,29 @@ def test_a_body_is_taken_or_refused_at_once_by_a_server_that_does_nothing_else(s
     bomb = gzip.compress(b" " * (256 << 20), 1)
     assert send_points(smallest.port, bomb, "gzip")[0].status == 413
     assert json.loads(Connection(smallest.port).get("/memory").body)["result"]["peak_bytes"] <= smallest.budget
+
+
+def test_a_payload_that_is_larger_as_a_tree_than_all_memory_is_read_whole_and_refused_in_parts(tmp_path):
+    with Server(tmp_path / "data", "24MiB") as server:
+        rest = Connection(server.port)
+        rest.ask("PUT", "/collections/c", {"vectors": {"size": 2, "distance": "Dot"}})
+
+        def put(id, payload):
+            points = {"points": [{"id": id, "vector": [1.0, 0.0], "payload": payload}]}
+            return rest.ask("PUT", "/collections/c/points?wait=true", points).status
+
+        def get(id, what):
+            return rest.ask("POST", "/collections/c/points", {"ids": [id], "with_payload": what})
+
+        def change(id, body):
+            return rest.ask("POST", "/collections/c/points/payload?timeout=5", {**body, "points": [id]})
+
+        assert put(1, {"a": [0] * 300_000}) == 200
+        assert put(2, {"a": [{}] * 20_000}) == 200
+        assert len(get(1, True).result[0]["payload"]["a"]) == 300_000
+        for answer in [get(1, {"exclude": ["b"]}), get(1, ["a[0]"]), change(1, {"payload": {"b": 1}}), change(2, {"payload": {"b": "x" * 50_000}, "key": "a[]"})]:
+            assert answer.status == 507 and "can be free" in answer.error, (answer.status, answer.error)
+        assert get(2, ["b"]).result[0]["payload"] == {}
+        assert rest.ask("POST", "/collections/c/points/payload/clear", {"points": [1]}).status == 200
+        assert get(1, ["a"]).result[0]["payload"] == {}
+        assert server.alive() and server.peak() <= server.budget

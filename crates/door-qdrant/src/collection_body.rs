@@ -13,6 +13,7 @@ use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::wire::vector::checked_name;
 use ramekin_base::{Error, Kind, Result, limits};
+use ramekin_fields::parts::tree_bytes;
 use ramekin_vectors::{CollectionConfig, CollectionPatch, Datatype, MetricName, UNNAMED, VectorConfig};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -133,18 +134,6 @@ fn metadata(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Section> {
     // Once as it is read, and once when its text is made.
     room.take(2 * tree_bytes(text))?;
     reader.value_up_to(METADATA_MAX)
-}
-
-/// What a JSON text takes as a tree at most: each object a node of a map, each value its place in a list that doubles, or in
-/// nodes of which half stays empty.
-fn tree_bytes(text: &str) -> u64 {
-    let of = |byte: u8| match byte {
-        b'{' => 700,
-        b',' | b'[' => 64,
-        b':' => 80,
-        _ => 1,
-    };
-    text.bytes().map(of).sum()
 }
 
 /// Metadata with the keys of a change laid over it: a `null` takes its key out.

@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic in its helpers too")]
 
 use ramekin_door_qdrant::decode;
+use ramekin_fields::parts::{tree_and_text_bytes, tree_bytes};
 use ramekin_memory::Budget;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -233,5 +234,22 @@ fn what_is_decoded_is_booked_before_it_is_held() {
             );
             assert_eq!(tally.reserved(), 0);
         }
+    }
+}
+
+#[test]
+fn a_tree_of_json_takes_no_more_than_is_said_of_its_text() {
+    let lists = ["0", "[]", "{}", "[0]", "\"\"", "{\"a\":1}", "{\"a\":{\"b\":[1,2]}}", "null", "1e9", "\"\\u0001\""];
+    let texts = lists.iter().map(|one| format!("[{}]", many(one)));
+    let objects = ["0", "{}", "[0]", "\"a\"", "{\"a\":1,\"b\":2}", "{\"a\":{\"b\":{}}}"].iter().map(|one| keyed(one));
+    for text in texts.chain(objects).chain([long("word "), long("\\n")]) {
+        let before = HELD.get();
+        PEAK.set(before);
+        let tree: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let parsed = PEAK.get() - before;
+        assert!(parsed as u64 <= tree_bytes(&text) + SLACK, "{}: {parsed} bytes", ramekin_base::excerpt(&text, 60));
+        let written = tree.to_string();
+        let all = HELD.get() - before;
+        assert!(all as u64 <= tree_and_text_bytes(&text) + SLACK, "{}: {all}", ramekin_base::excerpt(&written, 60));
     }
 }

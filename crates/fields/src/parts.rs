@@ -118,6 +118,45 @@ fn remove_below(value: &mut Value, steps: &[Step]) {
     }
 }
 
+/// What a JSON text takes as a tree at most: each object that holds something a node of a map, each value its place in a list
+/// that doubles, or in nodes of which half stays empty.
+pub fn tree_bytes(text: &str) -> u64 {
+    let of = |(byte, next): (u8, u8)| match (byte, next) {
+        (b'{', b'}') => 1,
+        (b'{', _) => 700,
+        (b',' | b'[', _) => 96,
+        (b':', _) => 80,
+        _ => 1,
+    };
+    let next = text.bytes().skip(1).chain(std::iter::once(0));
+    text.bytes().zip(next).map(of).sum()
+}
+
+/// The same with the text that is made of it: a number may be written longer than it stood.
+pub fn tree_and_text_bytes(text: &str) -> u64 {
+    tree_bytes(text) + 4 * text.len() as u64
+}
+
+/// In how many objects [`merge`] sets its keys: each has a copy of them.
+pub fn copies(payload: &Map<String, Value>, path: Option<&Path>) -> u64 {
+    let Some(path) = path else { return 1 };
+    let (first, steps) = path.parts();
+    payload.get(first).map_or(1, |value| copies_below(value, steps))
+}
+
+fn copies_below(value: &Value, steps: &[Step]) -> u64 {
+    match (steps.split_first(), value) {
+        (Some((Step::Key(key), rest)), Value::Object(object)) => {
+            object.get(&**key).map_or(1, |value| copies_below(value, rest))
+        }
+        (Some((Step::Element(at), rest)), Value::Array(items)) => {
+            items.get(*at).map_or(0, |item| copies_below(item, rest))
+        }
+        (Some((Step::Each, rest)), Value::Array(items)) => items.iter().map(|item| copies_below(item, rest)).sum(),
+        _ => 1,
+    }
+}
+
 /// Sets keys of the object that stands at `path`, or of the payload itself.
 pub fn merge(payload: &mut Map<String, Value>, path: Option<&Path>, keys: &Map<String, Value>) {
     match path {

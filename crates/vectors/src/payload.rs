@@ -3,29 +3,35 @@
 use crate::api::{PayloadChange, PayloadParts};
 use ramekin_base::{Error, Result};
 use ramekin_fields::parts;
-use ramekin_memory::Reservation;
+use ramekin_memory::{Account, Reservation};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-/// The text to return for a stored payload (empty: none); `None` if nothing was asked for.
-pub(crate) fn select(stored: String, wanted: &PayloadParts) -> Result<Option<String>> {
-    let whole = || if stored.is_empty() { "{}".to_owned() } else { stored.clone() };
-    Ok(match wanted {
-        PayloadParts::None => None,
-        PayloadParts::All => Some(whole()),
-        PayloadParts::Include(paths) => {
-            let mut object = parse(&stored)?;
-            parts::include(&mut object, paths);
-            Some(Value::Object(object).to_string())
-        }
-        PayloadParts::Exclude(paths) => {
-            let mut object = parse(&stored)?;
-            parts::exclude(&mut object, paths);
-            Some(Value::Object(object).to_string())
-        }
-    })
+/// The text to return for a stored payload (empty: none); `None` if nothing was asked for. Its tree is booked on `account`
+/// while it is needed; `memory`, which has the stored text, grows where the new one is longer.
+pub(crate) fn select(
+    stored: String,
+    wanted: &PayloadParts,
+    account: &Account,
+    memory: &mut Reservation,
+) -> Result<Option<String>> {
+    let chosen = |choose: &dyn Fn(&mut Map<String, Value>)| -> Result<String> {
+        let _tree = account.try_reserve(parts::tree_and_text_bytes(&stored))?;
+        let mut object = parse(&stored)?;
+        choose(&mut object);
+        Ok(Value::Object(object).to_string())
+    };
+    let text = match wanted {
+        PayloadParts::None => return Ok(None),
+        PayloadParts::All if stored.is_empty() => "{}".to_owned(),
+        PayloadParts::All => return Ok(Some(stored)),
+        PayloadParts::Include(paths) => chosen(&|object| parts::include(object, paths))?,
+        PayloadParts::Exclude(paths) => chosen(&|object| parts::exclude(object, paths))?,
+    };
+    memory.grow(text.len().saturating_sub(stored.len()) as u64)?;
+    Ok(Some(text))
 }
 
 /// Bytes that a JSON value may take for each byte of its text: `[0,0,0]` in a list that doubles.
@@ -114,8 +120,14 @@ fn parse(text: &str) -> Result<Map<String, Value>> {
         .map_err(|error| Error::corrupt(format!("a stored payload is not a JSON object: {error}")))
 }
 
-/// The payload after a change; empty text: none.
-pub(crate) fn change(stored: &str, change: &PayloadChange) -> Result<Box<str>> {
+/// The payload after a change; empty text: none. Its tree is booked on `account` meanwhile, as often as keys are copied.
+pub(crate) fn change(stored: &str, change: &PayloadChange, account: &Account) -> Result<Box<str>> {
+    let mut tree = account.try_reserve(match change {
+        PayloadChange::Clear => 0,
+        PayloadChange::Overwrite(text) => parts::tree_and_text_bytes(text),
+        PayloadChange::Merge { keys, .. } => parts::tree_and_text_bytes(stored) + parts::tree_bytes(keys),
+        PayloadChange::DeleteKeys(_) => parts::tree_and_text_bytes(stored),
+    })?;
     let checked = |text: &str| -> Result<Map<String, Value>> {
         serde_json::from_str(text).map_err(|error| Error::malformed(format!("payload is not a JSON object: {error}")))
     };
@@ -124,6 +136,8 @@ pub(crate) fn change(stored: &str, change: &PayloadChange) -> Result<Box<str>> {
         PayloadChange::Overwrite(new) => checked(new)?,
         PayloadChange::Merge { keys, path } => {
             let mut object = parse(stored)?;
+            let copies = parts::copies(&object, path.as_ref());
+            tree.grow(copies.saturating_mul(parts::tree_and_text_bytes(keys)))?;
             parts::merge(&mut object, path.as_ref(), &checked(keys)?);
             object
         }
@@ -140,13 +154,44 @@ pub(crate) fn change(stored: &str, change: &PayloadChange) -> Result<Box<str>> {
 mod tests {
     use super::*;
     use ramekin_fields::Path;
+    use ramekin_memory::Budget;
 
     fn paths(texts: &[&str]) -> Vec<Path> {
         texts.iter().map(|text| Path::parse(text).unwrap()).collect()
     }
 
     fn selected(stored: &str, parts: PayloadParts) -> Value {
-        serde_json::from_str(&select(stored.to_owned(), &parts).unwrap().unwrap()).unwrap()
+        let account = Budget::new(1 << 20).root().child("queries", "");
+        let mut memory = account.try_reserve(0).unwrap();
+        serde_json::from_str(&select(stored.to_owned(), &parts, &account, &mut memory).unwrap().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn trees_of_payloads_are_booked() {
+        let budget = Budget::new(1 << 20);
+        let account = budget.root().child("queries", "");
+        let mut memory = account.try_reserve(0).unwrap();
+        // 100 KB of text, several MB as a tree.
+        let stored = format!("{{\"a\":[{}0]}}", "0,".repeat(50_000));
+        for parts in [PayloadParts::Include(paths(&["a[0]"])), PayloadParts::Exclude(paths(&["a[0]"]))] {
+            let error = select(stored.clone(), &parts, &account, &mut memory).unwrap_err();
+            assert!(error.kind().is_memory(), "{error}");
+        }
+        assert!(select(stored.clone(), &PayloadParts::All, &account, &mut memory).is_ok());
+        for keys in [PayloadChange::DeleteKeys(paths(&["b"])), PayloadChange::Overwrite(stored.as_str().into())] {
+            assert!(change(&stored, &keys, &account).unwrap_err().kind().is_memory());
+        }
+        assert!(change(&stored, &PayloadChange::Clear, &account).is_ok());
+        // Little that is copied to many places.
+        let stored = format!("{{\"a\":[{}{{}}]}}", "{},".repeat(500));
+        let many = |path: &str| PayloadChange::Merge {
+            keys: format!("{{\"b\":\"{}\"}}", "x".repeat(1_000)).into(),
+            path: Some(Path::parse(path).unwrap()),
+        };
+        assert!(change(&stored, &many("a[0]"), &account).is_ok());
+        assert!(change(&stored, &many("a[]"), &account).unwrap_err().kind().is_memory());
+        drop(memory);
+        assert_eq!((budget.reserved(), budget.peak() <= 1 << 20), (0, true));
     }
 
     #[test]
@@ -177,10 +222,12 @@ mod tests {
 
     #[test]
     fn changes_of_a_payload() {
-        let merged =
-            change(r#"{"a":1,"b":2}"#, &PayloadChange::Merge { keys: r#"{"b":3,"c":4}"#.into(), path: None }).unwrap();
+        let account = Budget::new(1 << 20).root().child("queries", "");
+        let change = |stored: &str, changed: PayloadChange| change(stored, &changed, &account);
+        let keys = PayloadChange::Merge { keys: r#"{"b":3,"c":4}"#.into(), path: None };
+        let merged = change(r#"{"a":1,"b":2}"#, keys).unwrap();
         assert_eq!(serde_json::from_str::<Value>(&merged).unwrap(), serde_json::json!({"a":1,"b":3,"c":4}));
-        assert_eq!(&*change(r#"{"a":1}"#, &PayloadChange::DeleteKeys(paths(&["a"]))).unwrap(), "");
-        assert!(change("", &PayloadChange::Overwrite("[]".into())).is_err());
+        assert_eq!(&*change(r#"{"a":1}"#, PayloadChange::DeleteKeys(paths(&["a"]))).unwrap(), "");
+        assert!(change("", PayloadChange::Overwrite("[]".into())).is_err());
     }
 }

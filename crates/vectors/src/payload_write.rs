@@ -51,7 +51,8 @@ pub(crate) fn changed(
     for record in held.value {
         let stored = record.payload.unwrap_or_default();
         memory.grow((stored.len() + added) as u64)?;
-        let text = payload::change(&stored, change)?;
+        let text = payload::change(&stored, change, &shared.accounts.queries)?;
+        memory.grow(text.len().saturating_sub(stored.len() + added) as u64)?;
         // One that was written under a larger budget may shrink.
         if text.len() > most.max(stored.len()) {
             return Err(Error::too_large(format!(

@@ -153,7 +153,8 @@ impl<'a> Fetcher<'a> {
         for (chunk, records) in wanted.chunks(TEXTS).zip(records.chunks_mut(TEXTS)) {
             let texts = payloads(self.shared, self.pages, self.view, chunk, &mut self.memory)?;
             for (text, record) in texts.into_iter().zip(records) {
-                record.payload = payload::select(text, &self.parts.payload)?;
+                let account = &self.shared.accounts.queries;
+                record.payload = payload::select(text, &self.parts.payload, account, &mut self.memory)?;
             }
         }
         Ok(())
