@@ -324,21 +324,9 @@ impl Account {
         lent
     }
 
-    /// Gives up to `bytes` of the floor back, as far as it is not in use. Returns how many.
-    pub fn give_floor(&self, bytes: u64) -> u64 {
-        let mut tree = self.shared.tree.lock();
-        let node = &tree.nodes[self.index];
-        let given = bytes.min(node.floor.saturating_sub(node.used));
-        let left = node.floor - given;
-        // A floor that shrinks cannot fail.
-        _ = tree.set_floor(self.index, left);
-        drop(tree);
-        self.shared.released.notify_all();
-        given
-    }
-
-    /// The same, for one who shall have it: its floor covers that much more than it has, and nobody else can take it in
-    /// between. What is lent of the floor is given too, unless somebody has it just then.
+    /// Gives up to `bytes` of the floor to another account, as far as they are not in use: its floor covers that much more than
+    /// it has, and nobody else can take it in between. What is lent of the floor is given too, unless somebody has it just
+    /// then. Returns how many.
     pub fn give_floor_to(&self, bytes: u64, other: &Account) -> u64 {
         self.shared.tree.lock().give_floor_to(self.index, bytes, other.index)
     }

@@ -140,6 +140,11 @@ impl Tree {
         self.nodes[0].limit.saturating_sub(self.nodes[0].used)
     }
 
+    /// An account, and those above it up to the root.
+    fn with_those_above(&self, index: usize) -> impl Iterator<Item = usize> {
+        std::iter::successors(Some(index), |index| self.nodes[*index].parent)
+    }
+
     /// Returns the place of a new account.
     pub(crate) fn add_child(&mut self, parent: usize, name: &str, formula: &'static str) -> usize {
         self.nodes[parent].handles += 1;
@@ -235,8 +240,7 @@ impl Tree {
 
     /// Marks an account as brief.
     pub(crate) fn make_brief(&mut self, index: usize) {
-        let above = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
-        let is_known = above(index).any(|above| self.nodes[above].brief);
+        let is_known = self.with_those_above(index).any(|above| self.nodes[above].brief);
         self.nodes[index].brief = true;
         if !is_known {
             self.brief.push(index);
@@ -414,14 +418,13 @@ impl Tree {
     /// Bytes that accounts beside this one hold for good: floors, counted once where one stands under another, and what is
     /// reserved to stay. What is idle now and then is not for good to who may have it then.
     fn for_good(&self, index: usize) -> u64 {
-        let ancestors = |index: usize| std::iter::successors(Some(index), |index| self.nodes[*index].parent);
         let may_have = |other: &usize| self.nodes[index].brief && self.nodes[*other].idles;
-        let is_own = |other: usize| ancestors(index).any(|own| own == other);
+        let is_own = |other: usize| self.with_those_above(index).any(|own| own == other);
         let counts = |other: &usize| {
             self.nodes[*other].handles > 0
                 && !may_have(other)
                 && !is_own(*other)
-                && !ancestors(*other).skip(1).any(|above| self.nodes[above].floor > 0 && !is_own(above))
+                && !self.with_those_above(*other).skip(1).any(|above| self.nodes[above].floor > 0 && !is_own(above))
         };
         let held = |node: &Node| (node.floor + node.lent).max(if node.lasts { node.own } else { 0 });
         (0..self.nodes.len()).filter(counts).map(|other| held(&self.nodes[other])).sum()
