@@ -2,6 +2,8 @@
 //!
 //! ```text
 //!   append   records ─► buffer ─► after the last edit ─► sync ─► "synced up to here" (not synced itself)
+//!            └── an error here: its first block is ──┘└── an error here: nobody knows whether a start finds it
+//!                made zeros, and nothing has changed
 //!   replace  records ─► buffer ─► MANIFEST.new ─► sync ─► rename over MANIFEST ─► sync the folder
 //!            └──── an error here changes nothing ────┘└── an error here: nobody knows which one a crash leaves
 //! ```
@@ -287,6 +289,16 @@ impl Place {
         }
         Ok(())
     }
+
+    /// A write that failed may have reached the disk all the same, and a start would then find an edit of which the store
+    /// was told that it failed. Its first block is made zeros; returns what is known of the commit then.
+    fn void(&self, disk: &dyn Disk, zeros: &[u8], error: Error) -> Failed {
+        let voided = disk.write(&self.file, self.layout.end, zeros);
+        match voided.and_then(|()| disk.sync(Sync::File(&self.file))) {
+            Ok(()) => Failed::Clean(error),
+            Err(_) => Failed::Unknown(error),
+        }
+    }
 }
 
 impl Edits {
@@ -339,12 +351,16 @@ impl Edits {
                 replaced => return replaced,
             }
         }
+        // What makes a begun edit void finds its memory before there is one.
+        let zeros = Aligned::new(to.account, BLOCK as usize).map_err(Failed::Clean)?;
         let appended = self.append(to, head, write, before_head);
-        if appended.is_err() {
-            // What was begun may stand where the next edit would.
-            self.place = None;
+        let Err(failed) = appended else { return appended };
+        // What was begun may stand where the next edit would: a snapshot is due.
+        let begun = self.place.take();
+        match (failed, begun) {
+            (Failed::Clean(error), Some(place)) => Err(place.void(to.disk, &zeros, error)),
+            (failed, _) => Err(failed),
         }
-        appended
     }
 
     fn append(
