@@ -61,13 +61,13 @@ fn after(key: &[u8]) -> Box<[u8]> {
 
 /// The keys that begin with some bytes.
 fn beginning(bytes: Box<[u8]>) -> KeyRange {
-    let mut to = bytes.to_vec();
     // The next one of this length: the last byte that can grow does.
-    while to.pop_if(|byte| *byte == u8::MAX).is_some() {}
-    if let Some(last) = to.last_mut() {
-        *last += 1;
-    }
-    KeyRange { from: bytes, to: if to.is_empty() { None } else { Some(to.into()) } }
+    let to = bytes.iter().rposition(|byte| *byte != u8::MAX).map(|last| {
+        let mut to: Box<[u8]> = bytes[..=last].into();
+        to[last] += 1;
+        to
+    });
+    KeyRange { from: bytes, to }
 }
 
 /// What the bytes of a range take beside themselves: two allocations, and the byte that ends one key.

@@ -140,7 +140,7 @@ impl FieldMemtable {
 
     /// A flag of all slots, 64 in a word.
     fn words(&self, flag: usize) -> impl Iterator<Item = u64> + '_ {
-        self.flags.iter().map(move |flags| flags[flag]).chain(std::iter::repeat(0))
+        self.flags.iter().map(move |flags| flags[flag]).chain(std::iter::repeat_with(|| 0))
     }
 
     fn is_set(&self, flag: usize, slot: u32) -> bool {

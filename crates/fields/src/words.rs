@@ -98,9 +98,9 @@ impl Language {
     fn stop_words(self) -> &'static [&'static str] {
         static LISTS: [OnceLock<Box<[&'static str]>>; LANGUAGES.len()] = [const { OnceLock::new() }; LANGUAGES.len()];
         LISTS[self as usize].get_or_init(|| {
-            let mut words = stop_words::lookup(LANGUAGES[self as usize].2).unwrap_or(&JAPANESE).to_vec();
+            let mut words: Box<[_]> = stop_words::lookup(LANGUAGES[self as usize].2).unwrap_or(&JAPANESE).into();
             words.sort_unstable();
-            words.into()
+            words
         })
     }
 }
