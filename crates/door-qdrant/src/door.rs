@@ -72,7 +72,7 @@ impl Door {
         answers.set_floor(limits::answers_floor(host.budget.limit()))?;
         let store = host.store.clone();
         let admission = Admission::new(host.budget.clone(), bodies)?.relieved_by(move || store.write_out());
-        let guests = Arc::new(Guests::new(host.budget.clone(), &host.account)?);
+        let guests = Arc::new(Guests::new(host.budget.clone(), &host.account, host.connections)?);
         let counters = Counters::new(routes::ROUTES.len());
         let shared = Shared {
             host,

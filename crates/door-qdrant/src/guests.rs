@@ -29,7 +29,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 /// In words, for the ledger.
-pub const FORMULA: &str = "connections x (8 KiB read + 8 KiB structures and the kernel's; TLS 48 KiB more)";
+pub const FORMULA: &str = "connections x (8 KiB read + 10 KiB structures and the kernel's; TLS 48 KiB more)";
 const FORMULA_BARE: &str = "requests without a body under way x (8 KiB read + 32 KiB kernel + 16 KiB answer)";
 const FORMULA_BRIEF: &str =
     "requests with a small body under way x (8 KiB read + 32 KiB kernel + 16 KiB answer + 16 KiB body)";
@@ -48,16 +48,16 @@ const fn seat(tls: bool) -> u64 {
     (limits::HEAD_FREE + limits::CONNECTION_FIXED + if tls { limits::CONNECTION_TLS } else { 0 }) as u64
 }
 
-/// What all connections may be booked at together, without their requests.
-fn seats_most(budget: u64) -> u64 {
-    (budget / 4).max(SEATS_LEAST * seat(true))
+/// What so many connections may be booked at together, without their requests. With TLS it is enough for fewer.
+fn seats_most(budget: u64, places: usize) -> u64 {
+    (places as u64 * seat(false)).min(budget / 2).max(SEATS_LEAST * seat(true))
 }
 
-/// Connections at a time under a budget.
-pub fn places(budget: u64) -> usize {
+/// Connections at a time under a budget: as many as were asked for, or what is usual.
+pub fn places(budget: u64, asked: Option<usize>) -> usize {
     // Files of data must open too.
     let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 2;
-    (base::connections_max(budget) as u64).min(files).max(SEATS_LEAST) as usize
+    (asked.unwrap_or_else(|| base::connections_max(budget)) as u64).min(files).max(SEATS_LEAST) as usize
 }
 
 /// What a request may hold beside what is booked for it later.
@@ -148,6 +148,8 @@ impl Line {
 
 /// All connections of a door.
 pub struct Guests {
+    /// Connections at a time, where somebody said a number.
+    asked: Option<usize>,
     budget: Budget,
     seats: Account,
     lines: [Line; 3],
@@ -202,11 +204,12 @@ struct Work {
 
 impl Guests {
     /// Takes the floors of the requests.
-    pub fn new(budget: Budget, door: &Account) -> Result<Self> {
+    pub fn new(budget: Budget, door: &Account, asked: Option<usize>) -> Result<Self> {
         let requests = |name, formula| door.child(name, formula);
         let most = budget.limit();
         Ok(Self {
-            seats: door.child("connections", FORMULA).with_limit(seats_most(most)),
+            asked,
+            seats: door.child("connections", FORMULA).with_limit(seats_most(most, places(most, asked))),
             lines: [
                 Line::new(Class::Bare, requests("questions", FORMULA_BARE), most)?,
                 Line::new(Class::Brief, requests("requests", FORMULA_BRIEF), most)?,
@@ -235,7 +238,7 @@ impl Guests {
     /// Follows the budget after it moved.
     pub fn after_budget(&self) {
         let budget = self.budget.limit();
-        self.seats.set_limit(seats_most(budget));
+        self.seats.set_limit(seats_most(budget, places(budget, self.asked)));
         for line in &self.lines {
             line.pool.resize(line.class.most(budget));
         }
@@ -244,7 +247,7 @@ impl Guests {
     /// Waits for a seat. While there is none, somebody leaves.
     pub async fn seat(self: &Arc<Self>, number: u64, socket: &Socket, tls: bool) -> Seat {
         loop {
-            if self.list.lock().len() >= places(self.budget.limit()) {
+            if self.list.lock().len() >= places(self.budget.limit(), self.asked) {
                 self.send_one_away(Duration::ZERO);
             } else if let Ok(memory) = self.seats.try_reserve(seat(tls)) {
                 return self.seated(number, socket, memory);

@@ -35,6 +35,8 @@ pub struct Host {
     pub engine: String,
     /// The origin whose pages may use the door.
     pub cors: Option<String>,
+    /// Connections at a time; `None`: what is usual under the budget.
+    pub connections: Option<usize>,
     /// The account `door/http`.
     pub account: Account,
 }

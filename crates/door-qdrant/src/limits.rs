@@ -53,7 +53,7 @@ pub const SOCKET_RECEIVE: usize = 32 << 10;
 pub const SOCKET_SEND: usize = 16 << 10;
 
 /// Stack frames, structures of hyper and tokio, the kernel's own structures of one connection, measured between requests.
-pub const CONNECTION_FIXED: usize = 8 << 10;
+pub const CONNECTION_FIXED: usize = 10 << 10;
 
 /// More of it with TLS: its own read and write buffers.
 pub const CONNECTION_TLS: usize = 48 << 10;

@@ -18,6 +18,8 @@ use tokio::sync::oneshot;
 /// Nothing that is asserted here takes so long, and less than what an idle connection is kept for.
 const LONG: Duration = Duration::from_secs(60);
 const MIB: u64 = 24;
+/// What a connection is booked at between requests.
+const SEAT: u64 = 18 << 10;
 const HEALTHZ: &str = "GET /healthz HTTP/1.1\r\nhost: a\r\n\r\n";
 
 struct Served {
@@ -74,7 +76,7 @@ fn is_closed(client: &mut TcpStream) -> bool {
 #[test]
 fn connections_that_stall_in_a_header_make_way_for_new_ones() {
     let served = served();
-    let most = places(MIB << 20);
+    let most = places(MIB << 20, None);
     assert!(most >= 256, "{most} places: the machine allows few files");
     let mut stalled: Vec<_> = (0..most + 20).map(|_| served.connect("GET /healthz HTTP/1.1\r\nHo")).collect();
     for _ in 0..3 {
@@ -82,6 +84,11 @@ fn connections_that_stall_in_a_header_make_way_for_new_ones() {
     }
     // The first to come have been idle longest.
     assert!(is_closed(&mut stalled[0]));
+}
+
+#[test]
+fn there_are_as_many_places_as_were_asked_for() {
+    assert_eq!((places(MIB << 20, Some(20)), places(MIB << 20, Some(1)), places(MIB << 20, None)), (20, 16, 384));
 }
 
 #[test]
@@ -103,15 +110,15 @@ fn an_idle_connection_holds_little_and_one_whose_answer_is_not_read_what_it_had(
     let mut idle: Vec<_> = (0..100).map(|_| served.connect(HEALTHZ)).collect();
     idle.iter_mut().for_each(|client| assert_eq!(status(client), "HTTP/1.1 200"));
     let end = std::time::Instant::now() + LONG;
-    while served.held() > 100 * (16 << 10) {
+    while served.held() > 100 * SEAT {
         assert!(std::time::Instant::now() < end, "{} bytes are held", served.held());
         std::thread::sleep(Duration::from_millis(50));
     }
-    assert_eq!(served.held(), 100 * (16 << 10));
+    assert_eq!(served.held(), 100 * SEAT);
     // A header that fills more than a connection's seat is booked beside it.
     let long = format!("GET /healthz HTTP/1.1\r\nhost: a\r\nx: {}\r\n", "a".repeat(12 << 10));
     let _wide = served.connect(&long);
-    while served.held() != 101 * (16 << 10) + (8 << 10) {
+    while served.held() != 101 * SEAT + (8 << 10) {
         assert!(std::time::Instant::now() < end, "{} bytes are held", served.held());
         std::thread::sleep(Duration::from_millis(5));
     }

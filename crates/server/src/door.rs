@@ -52,6 +52,7 @@ pub fn open(
         plan: Arc::new(move |wanted| plans.plan(wanted)),
         clock,
         cors: settings.cors.clone(),
+        connections: settings.connections,
         version: VERSION,
         engine: node.disk().engine_name().to_owned(),
         account: node.budget().root().child("door", "").child("http", "connections x buffers + bodies + answers"),

@@ -25,6 +25,7 @@ pub enum Value {
     Key,
     Origin,
     Level,
+    Count,
     Seconds,
 }
 
@@ -72,6 +73,12 @@ pub const OPTIONS: &[Opt] = &[
         value: Value::Origin,
         default: "",
         help: "Origin whose pages may use the door from a browser, such as https://example.org, or *; without it none",
+    },
+    Opt {
+        name: "connections",
+        value: Value::Count,
+        default: "",
+        help: "Connections at a time, at least 16, as far as half of the memory holds them; without it one for each 64KiB of the memory, at most 10000",
     },
     Opt { name: "log-level", value: Value::Level, default: "info", help: "error, warn, info, debug or trace" },
     Opt {
@@ -128,6 +135,7 @@ impl Value {
             Self::Key => "KEY",
             Self::Origin => "ORIGIN",
             Self::Level => "LEVEL",
+            Self::Count => "NUMBER",
             Self::Seconds => "SECONDS",
         }
     }
@@ -158,6 +166,10 @@ impl Value {
             Self::Level => match text.parse::<tracing::level_filters::LevelFilter>() {
                 Ok(_) if !text.bytes().any(|byte| byte.is_ascii_digit()) => Ok(()),
                 _ => wrong("is not a level; choose error, warn, info, debug or trace"),
+            },
+            Self::Count => match text.parse::<usize>() {
+                Ok(count) if (16..=1_000_000).contains(&count) => Ok(()),
+                _ => wrong("is not a number from 16 to 1000000"),
             },
             Self::Seconds => match text.parse::<u32>() {
                 Ok(seconds) if seconds <= 3600 => Ok(()),
@@ -325,6 +337,7 @@ mod tests {
             ("log-level", "loud"),
             ("log-level", "3"),
             ("drain-s", "-1"),
+            ("connections", "15"),
             ("data", ""),
         ] {
             let flag = |asked: &str| (asked == name).then(|| text.to_owned());

@@ -29,6 +29,8 @@ pub struct Settings {
     /// Certificate chain and private key.
     pub tls: Option<(PathBuf, PathBuf)>,
     pub cors: Option<String>,
+    /// Connections at a time; `None`: what is usual under the budget.
+    pub connections: Option<usize>,
     pub log_level: LevelFilter,
     pub drain: Duration,
     /// Said at the start, once the log is there.
@@ -77,6 +79,7 @@ impl Settings {
             read_only_api_key: text("read-only-api-key"),
             tls,
             cors: text("cors"),
+            connections: all.get("connections").and_then(|text| text.parse().ok()),
             log_level: level.unwrap_or(LevelFilter::INFO),
             drain: Duration::from_secs(all.get("drain-s").and_then(|text| text.parse().ok()).unwrap_or(10)),
             warnings,

@@ -87,6 +87,7 @@ pub fn open_for(megabytes: u64, keys: Keys, plan: Arc<Planner>, cors: Option<Str
         plan,
         clock: Arc::new(SystemClock::new()),
         cors,
+        connections: None,
         version: "0.0.0",
         engine: "pread".to_owned(),
         account: budget.root().child("door", "").child("http", ""),
