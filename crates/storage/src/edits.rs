@@ -5,7 +5,7 @@
 //!            └── an error here: its first block is ──┘└── an error here: nobody knows whether a start finds it
 //!                made zeros, and nothing has changed
 //!   replace  records ─► buffer ─► MANIFEST.new ─► sync ─► rename over MANIFEST ─► sync the folder
-//!            └──── an error here changes nothing ────┘└── an error here: nobody knows which one a crash leaves
+//!            └──── an error here changes nothing ───────┘└── an error here: nobody knows which one a crash leaves
 //! ```
 //!
 //! A snapshot is due when the edits are longer than the last one, and the disk has room for it. So a commit costs what it
@@ -400,8 +400,7 @@ impl Edits {
             // If removing fails, too, the next attempt or the next start removes it.
             let _ = disk.rename(&path, None);
         })?;
-        disk.sync(Sync::File(&place.file))
-            .and_then(|()| disk.rename(&path, Some(&folder.join(NAME))))
+        disk.rename(&path, Some(&folder.join(NAME)))
             .and_then(|()| disk.sync(Sync::Folder(folder)))
             .map_err(Failed::Unknown)?;
         self.place = Some(place);
@@ -459,6 +458,8 @@ fn snapshot(
     out.crc = 0;
     let (out, named, memory) = records(out, to, head, write, true, before_head)?;
     let (len, layout) = finish(disk, &file, account, out).map_err(Failed::Clean)?;
+    // What fails before the rename leaves the manifest as it was.
+    disk.sync(Sync::File(&file)).map_err(Failed::Clean)?;
     Ok((Place { file, len, layout }, named, memory))
 }
 

@@ -279,6 +279,11 @@ impl Storage {
         Ok(())
     }
 
+    /// Why no manifest can be written until a restart; `None`: one can be.
+    pub fn closed(&self) -> Option<String> {
+        self.committed.lock().failed.clone()
+    }
+
     /// Removes those of some files that no part names any more.
     fn remove_unnamed(&self, before: Vec<String>, named: &BTreeMap<u64, Vec<String>>) {
         if before.is_empty() {

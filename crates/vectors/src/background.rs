@@ -54,6 +54,7 @@ pub(crate) const MERGE: &str = "merge";
 
 /// Seals the oldest frozen part of some collection, or folds what waits for it. False: there is none.
 pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
+    shared.check_open()?;
     let frozen = shared.collections().iter().find_map(|collection| {
         // One that failed waits for its turn, and keeps nobody else from his.
         let part =
@@ -64,8 +65,8 @@ pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
     let _awake = rest::work(shared)?;
     let sealed = supervise::caught("a seal", || seal(shared, &collection.name, &collection, &part));
     // It gave some of its memory to open the file and to name it in the manifest. What of it is in use stays so.
-    shared.accounts.segments.give_floor_to(OPEN_GIVES, &shared.accounts.seal);
-    _ = shared.accounts.segments.set_floor(0);
+    shared.accounts.sealed.give_floor_to(OPEN_GIVES, &shared.accounts.seal);
+    _ = shared.accounts.sealed.set_floor(0);
     shared.accounts.seal.raise_floor(shared.limits().seal_work);
     shared.note(&collection, FaultKind::Seal, &collection.name, &sealed);
     shared.sealed.raise();
@@ -137,6 +138,7 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
 
 /// One look around by the merging thread: a merge, or an index of a field, which a merge would have made void.
 pub(crate) fn merge_turn(shared: &Shared) -> Result<bool> {
+    shared.check_open()?;
     // An index takes room; what is asked of it is answered without it meanwhile.
     Ok(merge_one(shared)? || !shared.full.is_on() && field_index::build_one(shared)?)
 }
@@ -160,6 +162,10 @@ pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
             rest::work_on_merge(shared).and_then(|_merging| merge(shared, &collection.name, collection, chosen))
         });
         shared.note(collection, FaultKind::Merge, &collection.name, &merged);
+        if merged.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
+            // Others may need less.
+            continue;
+        }
         return merged.map(|()| true);
     }
     Ok(false)
@@ -267,12 +273,16 @@ fn settle(
     segment: Option<Arc<Segment>>,
     manifest: Guard<MutexGuard<'_, ()>>,
 ) -> Result<()> {
-    if let Some(segment) = segment.filter(|_| collection.is_dropped()) {
+    if let Some(segment) = segment.as_ref().filter(|_| collection.is_dropped()) {
         return shared.storage.discard(&segment.name);
     }
     // What read the old rows and wrote the new file is gone by now too.
     allocator_purge();
     let committed = manifest::commit(shared);
+    if let Some(segment) = segment.filter(|_| committed.is_ok() && collection.is_dropped()) {
+        // It went just before that was written, which may not name the file then.
+        _ = shared.storage.discard(&segment.name);
+    }
     // Sections are loaded without it: others that are done need not wait for that.
     drop(manifest);
     crate::residency::plan(shared);
@@ -335,7 +345,7 @@ fn build(
         .map_err(|error| Error::bug(format!("a segment does not describe itself: {error}")))?;
     out.finish(&json)?;
     let file_name = shared.storage.name_of(&path)?;
-    let segment = open(shared, what, &file_name)?;
+    let segment = open(shared, what, &file_name).inspect_err(|_| _ = shared.storage.discard(&file_name))?;
     log_done(name, what, &meta, &segment);
     Ok(Some(Arc::new(segment)))
 }
@@ -349,7 +359,8 @@ const OPEN_GIVES: u64 = 512 << 10;
 /// Opens what was built. A seal must not wait for memory that only it can free (its points have left room for it); a merge
 /// has taken long, and nothing waits for it.
 fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
-    let (segments, open_file) = (&shared.accounts.segments, || shared.storage.open_file(name));
+    let segments = if what == SEAL { &shared.accounts.sealed } else { &shared.accounts.merged };
+    let open_file = || shared.storage.open_file(name);
     let open = || Segment::open(name, open_file()?, segments);
     // What it was built with is free now. Requests that wait for a seal may hold the room that its points left.
     if what == SEAL {
@@ -369,7 +380,7 @@ fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
         if shared.is_closing() || !opened.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
             break;
         }
-        shared.accounts.segments.wait_for_release(OPEN_PATIENCE.1);
+        segments.wait_for_release(OPEN_PATIENCE.1);
         opened = open();
     }
     opened

@@ -26,7 +26,7 @@ use crate::usage::Usage;
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use ramekin_base::lock::{Guard, Ranked};
-use ramekin_base::{Error, PointId, Result};
+use ramekin_base::{Error, Kind, PointId, Result};
 use ramekin_fields::Path;
 use ramekin_log::Position;
 use ramekin_memory::{Account, Reservation};
@@ -237,7 +237,7 @@ impl Collection {
                 return Ok((change, view));
             }
             drop(change);
-            located.look(pages, ids, missing.into_iter())?;
+            located.look_patiently(pages, ids, &missing)?;
         }
     }
 
@@ -337,6 +337,10 @@ pub(crate) struct Located {
     segments: Vec<(Arc<Segment>, Vec<Found>)>,
 }
 
+/// How often memory to read with is asked for where a write is logged already: each time waits for who reads now, and in the
+/// end the collection takes no write until a restart.
+const LOOKS: u32 = 50;
+
 /// Which of the points, and its row.
 type Found = (u32, u32);
 
@@ -352,6 +356,21 @@ impl Located {
             // A dead row stays dead.
             let alive = found.filter(|(_, row)| !segment.dead.get(*row)).collect();
             self.segments.push((segment, alive));
+        }
+        Ok(())
+    }
+
+    /// For what is in the log already: where memory to read with is short for the moment, it is asked for again.
+    fn look_patiently(&mut self, pages: &Pages, ids: &[PointId], segments: &[Arc<Segment>]) -> Result<()> {
+        for segment in segments {
+            let mut looked = self.look(pages, ids, std::iter::once(segment.clone()));
+            for _ in 1..LOOKS {
+                if !looked.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
+                    break;
+                }
+                looked = self.look(pages, ids, std::iter::once(segment.clone()));
+            }
+            looked?;
         }
         Ok(())
     }

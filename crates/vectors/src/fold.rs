@@ -40,12 +40,15 @@ const WINDOW: usize = 2048;
 /// the log can go.
 pub(crate) fn collection(shared: &Shared, collection: &Collection) -> Result<()> {
     let _manifest = shared.manifest.lock();
+    let mut folded = Ok(());
     for segment in &collection.view.load_full().segments {
-        shared.frees(Claim::Tidy, || self::segment(shared, segment, false, &shared.accounts.seal))?;
+        let one = shared.frees(Claim::Tidy, || self::segment(shared, segment, false, &shared.accounts.seal));
+        // A segment that cannot be folded keeps no other from it.
+        folded = folded.and(one);
     }
     match collection.is_dropped() {
-        true => Ok(()),
-        false => manifest::commit(shared),
+        true => folded,
+        false => manifest::commit(shared).and(folded),
     }
 }
 
@@ -63,7 +66,7 @@ pub(crate) fn segment(shared: &Shared, segment: &Segment, whole: bool, account: 
     Ok(())
 }
 
-/// How many of the newest runs are written anew with the patches.
+/// How many of the newest runs are written anew with the patches: none that is damaged, since nothing could be folded then.
 fn joined(fold: &Fold<'_>) -> usize {
     if fold.patches.is_empty() {
         return 0;
@@ -71,7 +74,8 @@ fn joined(fold: &Fold<'_>) -> usize {
     let texts: u64 = fold.patches.values().map(|at| u64::from(at.len)).sum();
     let (mut bytes, mut joined) = (texts + fold.patches.len() as u64 * 12, 0);
     for run in fold.runs.iter().rev() {
-        if run.file.bytes() > 2 * bytes && fold.runs.len() - joined < RUNS_MAX {
+        let is_full = fold.runs.len() - joined >= RUNS_MAX;
+        if run.file.damage().is_some() || run.file.bytes() > 2 * bytes && !is_full {
             break;
         }
         bytes += run.file.bytes();

@@ -3,6 +3,7 @@
 //! ```text
 //!   seal, fold, merge, index ── fails ──► Fault { why, how often, when it is tried again } ── the next one succeeds ──► gone
 //!   a read of the disk       ── fails ──► Fault ── the next read succeeds ──► gone
+//!   log, manifest            ── fails ──► Fault: of the store ── the next commit succeeds, or a restart ──► gone
 //!   a file fails a checksum ────────────► kept by the file: gone when another takes its place
 //!   other damage, a write that is logged and not applied ──► Fault ── a restart ──► gone
 //! ```
@@ -24,6 +25,8 @@ pub(crate) enum FaultKind {
     Diverged,
     /// The log takes no more.
     Log,
+    /// What a start would find cannot be brought up to date.
+    Manifest,
     /// The disk has no room.
     Full,
     /// Stored bytes contradict themselves where no page fails its checksum.
@@ -40,6 +43,7 @@ impl fmt::Display for FaultKind {
         match self {
             Self::Diverged => f.write_str("a write is logged and could not be applied"),
             Self::Log => f.write_str("writes are refused"),
+            Self::Manifest => f.write_str("the manifest cannot be written"),
             Self::Full => f.write_str("the disk is full, writes other than deletes are refused"),
             Self::Damage => f.write_str("damage"),
             Self::Seal => f.write_str("seal failed"),
@@ -60,10 +64,14 @@ struct Fault {
 }
 
 impl Fault {
-    /// Work that is put off while the disk is full is no fault of its collection; the store says that it is full.
+    /// Work that is put off is no fault of its collection: while the disk is full the store says so, and what finds too
+    /// little memory for the moment is made later.
     fn is_put_off(&self, kind: &FaultKind) -> bool {
-        let is_work = matches!(kind, FaultKind::Seal | FaultKind::Fold | FaultKind::Merge | FaultKind::Index(_));
-        is_work && self.error == Kind::NoSpace
+        match kind {
+            FaultKind::Seal | FaultKind::Fold => self.error == Kind::NoSpace,
+            FaultKind::Merge | FaultKind::Index(_) => matches!(self.error, Kind::NoSpace | Kind::Busy),
+            _ => false,
+        }
     }
 }
 
@@ -84,10 +92,6 @@ impl Health {
         match outcome {
             Ok(_) => self.clear(&kind),
             Err(error) if matches!(error.kind(), Kind::Closed | Kind::Cancelled) => {}
-            // What finds too little memory for the moment is made later, and nothing is wrong until then.
-            Err(error) if error.kind() == Kind::Busy && matches!(kind, FaultKind::Merge | FaultKind::Index(_)) => {
-                tracing::warn!(collection = name, "{kind}, put off: {error}");
-            }
             // Damage is said with its file.
             Err(error) if error.kind() == Kind::Corrupt => self.raise(kind, None, error, now_ms),
             Err(error) => self.raise(kind, Some(name), error, now_ms),
@@ -105,7 +109,7 @@ impl Health {
         let times = before.map_or(0, |fault| fault.times) + 1;
         if let Some(name) = name.filter(|_| before.is_none_or(|fault| fault.text != text)) {
             match error.kind() {
-                Kind::NoSpace => tracing::warn!(collection = name, "{text}"),
+                Kind::NoSpace | Kind::Busy => tracing::warn!(collection = name, "{text}"),
                 _ => tracing::error!(collection = name, "{text}"),
             }
         }
@@ -187,5 +191,7 @@ mod tests {
         health.note(FaultKind::Merge, "c", &Err::<(), _>(Error::busy("full")), 0);
         health.note(FaultKind::Merge, "c", &Err::<(), _>(Error::closed("stopping")), 0);
         assert!(health.worst().is_none());
+        // It is not begun again at once.
+        assert!(health.waits(&FaultKind::Merge, RETRY_MS));
     }
 }

@@ -16,12 +16,14 @@ use crate::api::CollectionConfig;
 use crate::catalog::{AliasChange, Catalog, Collections};
 use crate::collection::Collection;
 use crate::field_index::FieldJson;
+use crate::health::FaultKind;
 use crate::op::CollectionNumber;
 use crate::overlay::{DeadRows, write_dead};
 use crate::segment::Segment;
 use crate::shared::Shared;
 use parking_lot::MutexGuard;
-use ramekin_base::Result;
+use ramekin_base::lock::Guard;
+use ramekin_base::{Kind, Result};
 use ramekin_log::Position;
 use ramekin_memory::Reservation;
 use ramekin_storage::{Claim, Head, Sink};
@@ -134,7 +136,23 @@ pub(crate) fn commit(shared: &Shared) -> Result<()> {
     if written.is_err() {
         shared.manifest_dirty.store(true, Ordering::SeqCst);
     }
+    note(shared, &written);
     written
+}
+
+/// Whether manifests can be written shows in the health of the store.
+fn note(shared: &Shared, written: &Result<()>) {
+    match written {
+        Ok(()) => shared.health.clear(&FaultKind::Manifest),
+        // It is tried again, and a full disk shows by itself; but not even that ends it where nobody knows what is on disk.
+        Err(error) if matches!(error.kind(), Kind::Busy | Kind::NoSpace) && shared.storage.closed().is_none() => {}
+        Err(error) => {
+            if let Some(why) = shared.storage.closed() {
+                _ = shared.closed.set(why);
+            }
+            shared.health.raise(FaultKind::Manifest, Some(""), error, shared.now_ms());
+        }
+    }
 }
 
 /// What is to be committed, of one moment of the catalog.
@@ -149,14 +167,16 @@ struct State<'a> {
     /// Dropped collections and changes of aliases before this number wait to be written.
     changes: u64,
     /// While all aliases are written none may change.
-    aliasing: Option<MutexGuard<'a, ()>>,
+    aliasing: Option<Guard<MutexGuard<'a, ()>>>,
     _memory: Reservation,
 }
 
 fn write(shared: &Shared, applied: Position) -> Result<()> {
-    let mut state = State::take(shared, applied)?;
+    let before = Pinned::take(shared, applied)?;
+    let overlays = before.write_overlays(shared)?;
+    let mut state = State::take(shared, applied, &before)?;
+    drop(before);
     let log_from = state.pins.iter().copied().min().unwrap_or(applied).min(applied);
-    let overlays = state.write_overlays()?;
     // Read after the overlays were written: every effect in them is of a record before this.
     let durable = shared.log_reader()?.end();
     let head = Head::new(log_from..durable, &state.head)?;
@@ -189,8 +209,51 @@ fn write(shared: &Shared, applied: Position) -> Result<()> {
     Ok(())
 }
 
+/// The collections, with the first record that each needs, taken before anything of them is written.
+struct Pinned {
+    collections: Collections,
+    pins: Vec<Position>,
+    _memory: Reservation,
+}
+
+impl Pinned {
+    fn take(shared: &Shared, applied: Position) -> Result<Self> {
+        let collections = shared.collections();
+        let memory = shared.accounts.manifest.try_reserve(collections.len() as u64 * 8)?;
+        let pins = collections.iter().map(|collection| collection.pinned_from(applied)).collect();
+        Ok(Self { collections, pins, _memory: memory })
+    }
+
+    /// That of one collection; one that came later needs no record before `applied`.
+    fn pin(&self, collection: &Collection, applied: Position) -> Position {
+        let found = self.collections.binary_search_by(|known| known.name.cmp(&collection.name)).ok();
+        // One that was dropped meanwhile may have had the same name.
+        let known = found.filter(|at| self.collections[*at].number == collection.number);
+        known.map_or_else(|| collection.pinned_from(applied), |at| self.pins[at])
+    }
+
+    /// Writes the overlays that are needed for the new positions to be true. Returns what to take back if they are not
+    /// committed: of each segment the overlay before, and the new one's name.
+    #[allow(clippy::type_complexity, reason = "used once")]
+    fn write_overlays(&self, shared: &Shared) -> Result<Vec<(Arc<Segment>, Option<DeadRows>, String)>> {
+        let mut written = Vec::new();
+        for (collection, pin) in self.collections.iter().zip(&self.pins) {
+            let has_moved = *pin > collection.replay_from.load(Ordering::SeqCst);
+            for segment in &collection.view.load().segments {
+                if segment.has_unwritten_deaths() && (has_moved || !segment.listed.load(Ordering::SeqCst)) {
+                    let overlay = write_dead(shared, segment)?;
+                    let name = overlay.name.clone();
+                    let before = segment.dead_rows.lock().replace(overlay);
+                    written.push((segment.clone(), before, name));
+                }
+            }
+        }
+        Ok(written)
+    }
+}
+
 impl<'a> State<'a> {
-    fn take(shared: &'a Shared, applied: Position) -> Result<Self> {
+    fn take(shared: &'a Shared, applied: Position, before: &Pinned) -> Result<Self> {
         let aliasing = Some(shared.aliasing.lock());
         let catalog = shared.catalog.read();
         let memory = shared.accounts.manifest.try_reserve(catalog.len() as u64 * 32)?;
@@ -201,30 +264,10 @@ impl<'a> State<'a> {
         };
         let (collections, changes) = (catalog.collections(), catalog.next_change());
         drop(catalog);
-        let pins: Vec<_> = collections.iter().map(|collection| collection.pinned_from(applied)).collect();
+        let pins: Vec<_> = collections.iter().map(|collection| before.pin(collection, applied)).collect();
         let has_changed = |at: &usize| has_changed(&collections[*at], pins[*at]);
         let changed = (0..collections.len()).filter(has_changed).collect();
         Ok(Self { shared, head, collections, pins, changed, changes, aliasing, _memory: memory })
-    }
-
-    /// Writes the overlays that are needed for the new positions to be true. Returns what to take back if they are not
-    /// committed: of each segment the overlay before, and the new one's name.
-    #[allow(clippy::type_complexity, reason = "used once")]
-    fn write_overlays(&self) -> Result<Vec<(Arc<Segment>, Option<DeadRows>, String)>> {
-        let mut written = Vec::new();
-        for at in &self.changed {
-            let collection = &self.collections[*at];
-            let has_moved = self.pins[*at] > collection.replay_from.load(Ordering::SeqCst);
-            for segment in &collection.view.load().segments {
-                if segment.has_unwritten_deaths() && (has_moved || !segment.listed.load(Ordering::SeqCst)) {
-                    let overlay = write_dead(self.shared, segment)?;
-                    let name = overlay.name.clone();
-                    let before = segment.dead_rows.lock().replace(overlay);
-                    written.push((segment.clone(), before, name));
-                }
-            }
-        }
-        Ok(written)
     }
 
     fn write(&mut self, sink: &mut Sink<'_>, whole: bool) -> Result<()> {

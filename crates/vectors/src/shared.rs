@@ -45,6 +45,9 @@ pub(crate) struct Accounts {
     pub(crate) growing: Account,
     pub(crate) patches: Account,
     pub(crate) segments: Account,
+    /// Parts of `segments`: what opens a new one is made sure of for each of the two threads.
+    pub(crate) sealed: Account,
+    pub(crate) merged: Account,
     pub(crate) seal: Account,
     pub(crate) merge: Account,
     pub(crate) log: Account,
@@ -121,8 +124,12 @@ pub(crate) struct Shared {
     /// One manifest is written at a time.
     pub(crate) manifest: Ranked<Mutex<()>>,
     /// Held while aliases change, and while all of them are written; before `catalog`.
-    pub(crate) aliasing: Mutex<()>,
+    pub(crate) aliasing: Ranked<Mutex<()>>,
     pub(crate) manifest_dirty: AtomicBool,
+    /// Why no manifest can be written until a restart. What is logged could not be written out, so nothing more is taken.
+    pub(crate) closed: OnceLock<String>,
+    /// The log holds what memory lacks: the log is needed from there on until a restart has applied it.
+    pub(crate) diverged: AtomicBool,
     pub(crate) watermark: manifest::Watermark,
     /// The store is not open yet: what was booked once is there again.
     pub(crate) opening: AtomicBool,
@@ -237,6 +244,18 @@ impl Shared {
 
     pub(crate) fn log_from(&self) -> Position {
         self.log_from.load(Ordering::SeqCst)
+    }
+
+    /// All records before `end` are applied; none is said to be from the first one on that could not be.
+    pub(crate) fn set_applied(&self, end: Position) {
+        if !self.diverged.load(Ordering::SeqCst) {
+            self.applied.store(end, Ordering::SeqCst);
+        }
+    }
+
+    /// Fails where no manifest can be written any more.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.closed.get().map_or(Ok(()), |why| Err(Error::closed(why.clone())))
     }
 
     /// The last manifest needs the log from `position` on.
@@ -456,11 +475,13 @@ impl Shared {
         self.collections().iter().any(|collection| !collection.view.load().frozen.is_empty())
     }
 
-    /// Does anything wait to be sealed or folded?
+    /// Does anything wait to be sealed or folded, and may succeed? What failed keeps nobody waiting until it is tried again.
     pub(crate) fn has_waiting(&self) -> bool {
-        self.collections()
-            .iter()
-            .any(|collection| !collection.view.load().frozen.is_empty() || collection.fold_due.load(Ordering::SeqCst))
+        let may_do = |collection: &Arc<Collection>, is_due, kind| is_due && !self.waits(collection, &kind);
+        self.collections().iter().any(|collection| {
+            may_do(collection, !collection.view.load().frozen.is_empty(), FaultKind::Seal)
+                || may_do(collection, collection.fold_due.load(Ordering::SeqCst), FaultKind::Fold)
+        })
     }
 
     /// Lets one seal or fold happen: in this thread where there is no background, else by waiting for it.
@@ -468,6 +489,7 @@ impl Shared {
         if self.inline.load(Ordering::SeqCst) {
             return crate::background::seal_one(self).map(|_| ());
         }
+        self.check_sealing()?;
         if self.is_closing() {
             return Err(Error::closed("the server is shutting down"));
         }
@@ -478,22 +500,28 @@ impl Shared {
         self.check_sealing()
     }
 
-    /// Fails where what waits to be written out cannot be.
+    /// Fails where what waits to be written out cannot be, and nothing else is.
     pub(crate) fn check_sealing(&self) -> Result<()> {
+        self.check_open()?;
         if let Some((name, cause)) = self.threads.dead().into_iter().next() {
             return Err(Error::closed(format!("writes are stalled: the thread `{name}` is dead: {cause}")));
         }
+        if self.has_waiting() {
+            return Ok(());
+        }
         let failed = self.collections().iter().find_map(|collection| {
-            collection.health.failure(&FaultKind::Seal).or_else(|| collection.health.failure(&FaultKind::Fold))
+            let is_frozen = !collection.view.load().frozen.is_empty();
+            let of_seal = collection.health.failure(&FaultKind::Seal).filter(|_| is_frozen);
+            of_seal.or_else(|| collection.health.failure(&FaultKind::Fold))
         });
         match failed {
-            Some((Kind::NoSpace, error)) if self.has_waiting() => {
+            Some((Kind::NoSpace, error)) => {
                 Err(Error::no_space(format!("the disk is full: what is new cannot be written out: {error}")))
             }
-            Some((_, error)) if self.has_waiting() => {
+            Some((_, error)) => {
                 Err(Error::busy(format!("writes are stalled: what is new cannot be written out: {error}")))
             }
-            _ => Ok(()),
+            None => Ok(()),
         }
     }
 }

@@ -115,14 +115,17 @@ impl Accounts {
             "growing",
             "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
         );
+        let segments = parent.child(
+            "segments",
+            "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
+        );
         let accounts = Self {
             catalog: parent.child("catalog", catalog_cost::FORMULA).lasting(),
             patches: growing.child("patches", "changed payloads of sealed points x 64"),
             growing: growing.with_limit(limits.growing_bytes),
-            segments: parent.child(
-                "segments",
-                "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
-            ),
+            sealed: segments.child("sealed", "those that seals made since the start"),
+            merged: segments.child("merged", "those that merges made since the start"),
+            segments,
             seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
             merge: parent
                 .child("merge", "rows x 4 + buffers and index build of one merge")
@@ -178,7 +181,9 @@ impl Store {
             log_from: AtomicU64::new(log_from),
             trim_to: AtomicU64::new(log_from),
             manifest: Ranked::mutex(&lock::MANIFEST, ()),
-            aliasing: Mutex::new(()),
+            aliasing: Ranked::mutex(&lock::ALIASING, ()),
+            closed: OnceLock::new(),
+            diverged: AtomicBool::new(false),
             watermark: manifest::Watermark::new(durable.end),
             manifest_dirty: AtomicBool::new(false),
             opening: AtomicBool::new(true),

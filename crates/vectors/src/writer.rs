@@ -197,6 +197,7 @@ impl Writer {
             self.handle(request);
             Ok(())
         });
+        self.note_log();
         if let Err(error) = done
             && self.logged() != self.covered
         {
@@ -211,6 +212,7 @@ impl Writer {
 
     /// The log holds what memory lacks: of a collection, or of the names of all.
     fn diverge(&self, collection: Option<&Collection>, error: &Error) {
+        self.shared.diverged.store(true, Ordering::SeqCst);
         let now_ms = self.shared.now_ms();
         match collection {
             Some(collection) => {
@@ -449,7 +451,7 @@ impl Writer {
         self.shared.operation.store(sequence, Ordering::SeqCst);
         let end = self.log.commit()?;
         self.shared.apply_meta(change, position, end);
-        self.shared.applied.store(end, Ordering::SeqCst);
+        self.shared.set_applied(end);
         self.covered = self.logged();
         Ok(true)
     }
@@ -464,7 +466,7 @@ impl Writer {
             return Ok(());
         }
         let committed = self.log.commit();
-        self.note_log(&committed);
+        self.note_log();
         let mut outcome = committed.as_ref().map(|_| ()).map_err(Clone::clone);
         for mut pending in std::mem::take(&mut self.pending) {
             let (collection, answer) = (pending.collection.clone(), pending.answer.take());
@@ -485,26 +487,25 @@ impl Writer {
             }
         }
         if let Ok(end) = committed {
-            self.shared.applied.store(end, Ordering::SeqCst);
+            self.shared.set_applied(end);
         }
         self.covered = self.logged();
         outcome
     }
 
-    /// Fails if memory has diverged from the log in what is of no one collection.
+    /// Fails if memory has diverged from the log in what is of no one collection, or if what is logged could not be written
+    /// out.
     fn check_current(&self) -> Result<()> {
+        self.shared.check_open()?;
         self.shared.health.of(&FaultKind::Diverged).map_or(Ok(()), |cause| {
             Err(Error::closed(format!("the store is closed to changes until a restart: {cause}")))
         })
     }
 
-    /// Whether writes are refused shows in the health of the store.
-    fn note_log(&self, committed: &Result<Position>) {
-        let now_ms = self.shared.now_ms();
-        match (committed, self.log.check_open()) {
-            (Ok(_), _) => self.shared.health.clear(&FaultKind::Log),
-            (Err(_), Err(closed)) => self.shared.health.raise(FaultKind::Log, Some(""), &closed, now_ms),
-            (Err(_), Ok(())) => {}
+    /// That the log takes no more until a restart shows in the health of the store, whatever closed it.
+    fn note_log(&self) {
+        if let Err(closed) = self.log.check_open() {
+            self.shared.health.raise(FaultKind::Log, Some(""), &closed, self.shared.now_ms());
         }
     }
 
@@ -595,7 +596,10 @@ impl Writer {
     /// writes wait for it in the queue.
     fn seal_now(&mut self, collection: &Collection, seen: u64) -> Result<bool> {
         if self.shared.inline.load(Ordering::SeqCst) {
-            return crate::background::seal_one(&self.shared).map(|_| true);
+            return match crate::background::seal_one(&self.shared)? {
+                true => Ok(true),
+                false => Err(Error::busy("nothing of what is new can be written out")),
+            };
         }
         if self.shared.is_closing() {
             return Err(Error::closed("the server is shutting down"));

@@ -337,3 +337,27 @@ fn a_panic_of_the_writer_after_it_logged_closes_that_collection_until_a_restart(
     write(&store, "c", Write::Upsert(points(20..30))).unwrap();
     store.close();
 }
+
+/// The log may be damaged where new points stand in it: then their collection cannot be written out, and pins the log. The
+/// writes of others go on, also once the log is longer than it should be.
+#[test]
+fn a_collection_that_cannot_be_written_out_keeps_no_other_from_writing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), true);
+    for name in ["c", "other"] {
+        store.create_collection(name, config()).unwrap();
+    }
+    write(&store, "c", Write::Upsert(points(0..100))).unwrap();
+    damage(&file(folder.path(), "log"), |_, page| has_mark(page));
+    store.freeze_for_tests("c").unwrap();
+    until("the damage is seen", || store.info("c").unwrap().status == Status::Red);
+    let long = format!("{{\"text\":\"{}\"}}", "x".repeat(16 << 10));
+    for turn in 0..60 {
+        let mut batch = points(turn * 100..turn * 100 + 100);
+        batch.payloads.iter_mut().for_each(|payload| *payload = long.as_str().into());
+        write(&store, "other", Write::Upsert(batch)).unwrap();
+    }
+    assert_eq!(store.info("c").unwrap().status, Status::Red);
+    assert_eq!(store.count("other", &Filter::default(), true).unwrap(), 6_000);
+    store.close();
+}
