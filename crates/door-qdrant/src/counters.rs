@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Statuses that are counted one by one; all others count as the last.
-pub const STATUSES: [u16; 14] = [200, 202, 400, 401, 403, 404, 409, 413, 415, 422, 429, 501, 507, 500];
+pub const STATUSES: [u16; 18] =
+    [200, 202, 204, 400, 401, 403, 404, 405, 409, 413, 415, 422, 429, 431, 501, 503, 507, 500];
 
 /// Counts of one route and one status.
 #[derive(Default)]

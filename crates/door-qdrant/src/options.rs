@@ -26,9 +26,8 @@ impl Options {
         let wrong = |message: String| Err(Refusal::new(StatusCode::BAD_REQUEST, message));
         let mut wait = Wait::Durable;
         let mut seconds = limits::TIMEOUT_DEFAULT_S;
-        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            match (name, value) {
+        for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+            match (&*name, &*value) {
                 ("wait", "true") => wait = Wait::Visible,
                 ("wait", "false") => wait = Wait::Durable,
                 ("wait", _) => {
@@ -73,6 +72,8 @@ mod tests {
         let options = Options::read("wait=true&timeout=5&ordering=strong&other=1&consistency=2").unwrap();
         assert_eq!((options.wait, options.timeout), (Wait::Visible, Duration::from_secs(5)));
         assert_eq!(Options::read("").unwrap().wait, Wait::Durable);
+        let encoded = Options::read("%77ait=tr%75e&timeout=%35").unwrap();
+        assert_eq!((encoded.wait, encoded.timeout), (Wait::Visible, Duration::from_secs(5)));
         for (query, status) in
             [("wait=1", 400), ("timeout=0", 422), ("timeout=x", 400), ("ordering=all", 400), ("consistency=0", 400)]
         {

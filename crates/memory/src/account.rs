@@ -216,6 +216,9 @@ impl Shared {
             let yielders = self.yielders.lock().clone();
             let mut given = 0;
             for (order, yielder) in yielders.into_iter().filter(|(order, _)| *order <= last) {
+                if !short.is_eased_by(order) {
+                    continue;
+                }
                 let is_costly = order > YieldOrder::Pages;
                 if is_costly && nonblocking::is_set() {
                     return Err(short);
@@ -442,6 +445,28 @@ mod tests {
         assert!(held.hand_over(20, &small).is_err());
         drop((held, moved, back));
         assert_eq!(budget.reserved(), 20);
+    }
+
+    #[test]
+    fn what_the_allocator_keeps_goes_to_who_may_not_have_what_is_lent() {
+        struct Kept(Mutex<Option<Reservation>>);
+        impl Yield for Kept {
+            fn give_back(&self, _: u64) -> u64 {
+                self.0.lock().take().map_or(0, |kept| kept.bytes())
+            }
+        }
+        let budget = Budget::new(100);
+        let [merge, kept, cached, names] =
+            ["merge", "kept", "cached", "names"].map(|name| budget.root().child(name, ""));
+        let cached = cached.yielding();
+        merge.set_floor(40).unwrap();
+        merge.lend_floor(40);
+        let held = [names.try_reserve(30).unwrap(), cached.try_reserve(40).unwrap()];
+        let kept = Kept(Mutex::new(Some(kept.try_reserve(20).unwrap())));
+        budget.add_yielder(YieldOrder::Allocator, Arc::new(kept));
+        assert!(names.try_reserve(31).is_err());
+        let more = names.try_reserve(30).unwrap();
+        assert_eq!((held[1].bytes(), more.bytes(), budget.free()), (40, 30, 0));
     }
 
     #[test]

@@ -21,6 +21,7 @@
 //! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
 //! tree that is always consistent is worth more than the last nanoseconds.
 
+use crate::YieldOrder;
 use crate::held;
 use ramekin_base::{Error, Size};
 
@@ -105,14 +106,19 @@ const LARGE_LEAST: u64 = 512 << 10;
 pub(crate) struct Short {
     pub(crate) index: usize,
     pub(crate) missing: u64,
-    /// Who yields cannot help: it is lent, and not to who asks.
+    /// What yields by itself cannot help: it is lent, and not to who asks. What the allocator keeps is not lent.
     pub(crate) firm: bool,
 }
 
 impl Short {
     /// Only the root's shortage can be eased by others.
     pub(crate) fn can_be_eased(&self) -> bool {
-        self.index == 0 && !self.firm
+        self.index == 0
+    }
+
+    /// Whether those of an order can help.
+    pub(crate) fn is_eased_by(&self, order: YieldOrder) -> bool {
+        self.can_be_eased() && (!self.firm || order == YieldOrder::Allocator)
     }
 }
 

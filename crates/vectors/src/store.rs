@@ -816,7 +816,18 @@ fn replay_meta(shared: &Shared, op: MetaOp, position: Position, short: &mut Shor
         MetaOp::Create { name, config, .. } => short.count(name, config),
         op => short.needed += catalog_cost::op_bytes(op),
     }
-    if let Some(change) = short.pass(shared, || shared.prepare(op))? {
+    // Points that came before may be written out for it.
+    let prepare = || loop {
+        match shared.prepare(op.clone()) {
+            Err(error) if error.kind().is_memory() => {
+                if !shared.freeze_largest()? || !background::seal_waiting(shared)? {
+                    return Err(error);
+                }
+            }
+            prepared => return prepared,
+        }
+    };
+    if let Some(change) = short.pass(shared, prepare)? {
         shared.apply_meta(change, position, position + 1);
     }
     Ok(())
