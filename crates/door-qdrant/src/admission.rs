@@ -130,10 +130,9 @@ impl Admission {
     pub fn new(budget: Budget, bodies: Account) -> Result<Self> {
         let bodies = bodies.brief().scattered();
         bodies.set_floor(limits::bodies_floor(budget.limit()))?;
-        let small_bodies =
-            bodies.child("small", "bodies of up to 128 KiB x 2; at least budget / 64").brief().scattered();
+        let small_bodies = bodies.child("small", "bodies of up to 128 KiB x 2; at least budget / 64").scattered();
         small_bodies.set_floor(limits::small_bodies(budget.limit()))?;
-        let unpacking = bodies.child("unpack", "one packed body at a time, while it is unpacked").brief();
+        let unpacking = bodies.child("unpack", "one packed body at a time, while it is unpacked");
         unpacking.set_floor(limits::UNPACK_BYTES)?;
         Ok(Self {
             relief: Box::new(|| false),

@@ -7,6 +7,7 @@
 //!        └──── cached pages yield ─► one asker after the other: still short? ─► sections yield, then idle floors
 //! ```
 
+use crate::held;
 use crate::kernel::allocator_purge;
 use crate::pressure::{Pressure, Yield, YieldOrder};
 use crate::reservation::Reservation;
@@ -234,7 +235,8 @@ impl Shared {
                         Err(short) => return Err(short),
                     };
                 }
-                let more = yielder.give_back(short.missing);
+                // What they give back is not what the job on this thread holds.
+                let more = held::aside(|| yielder.give_back(short.missing));
                 given += more;
                 if more >= short.missing {
                     break;
@@ -290,7 +292,8 @@ impl Account {
         self
     }
 
-    /// This account's reservations, and those below it, are held briefly: they may come from floors that are idle.
+    /// This account's reservations are held briefly, and so are those of accounts made below it from now on: they may come from
+    /// floors that are idle.
     #[must_use]
     pub fn brief(self) -> Account {
         self.shared.tree.lock().make_brief(self.index);
@@ -595,6 +598,53 @@ mod tests {
     }
 
     #[test]
+    fn a_floor_is_given_or_stays_where_the_budget_has_shrunk() {
+        let budget = Budget::new(100);
+        let [seal, segments] = ["seal", "segments"].map(|name| budget.root().child(name, ""));
+        seal.set_floor(40).unwrap();
+        let other = budget.root().child("other", "").try_reserve(60).unwrap();
+        assert_eq!(budget.set_limit(50), 50);
+        assert_eq!((seal.give_floor_to(15, &segments), seal.claimed(), segments.claimed()), (15, 25, 15));
+        // Neither is there room for what is lent and others hold, nor is anything lost for it.
+        segments.set_floor(0).unwrap();
+        drop(other);
+        budget.set_limit(100);
+        let merge = budget.root().child("merge", "").idling();
+        merge.set_floor(40).unwrap();
+        assert_eq!(merge.lend_floor(20), 20);
+        let _body = budget.root().child("bodies", "").brief().try_reserve(55).unwrap();
+        budget.set_limit(50);
+        assert_eq!((merge.give_floor_to(35, &segments), merge.claimed(), merge.secured()), (0, 20, 40));
+        assert_eq!((segments.claimed(), budget.reserved()), (0, 100));
+    }
+
+    #[test]
+    fn what_may_not_move_stays_with_who_had_it() {
+        let budget = Budget::new(100);
+        let [seal, from, to] = ["seal", "from", "to"].map(|name| budget.root().child(name, ""));
+        seal.set_floor(40).unwrap();
+        let mut held = from.try_reserve(60).unwrap();
+        seal.lend_floor(40);
+        // What is lent is beyond the budget now: nobody may have any more, who had it neither.
+        budget.set_limit(50);
+        assert!(held.hand_over(60, &to).is_err());
+        assert_eq!((held.bytes(), from.used(), to.used(), budget.reserved()), (60, 60, 0, 60));
+        drop(held);
+        assert_eq!((from.used(), budget.reserved()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_below_a_brief_account_is_brief() {
+        let budget = Budget::new(100);
+        let [merge, bodies, other] = ["merge", "bodies", "other"].map(|name| budget.root().child(name, ""));
+        let (merge, small) = (merge.idling(), bodies.brief().child("small", ""));
+        merge.set_floor(60).unwrap();
+        merge.lend_floor(60);
+        assert!(other.try_reserve(50).is_err());
+        assert!(small.try_reserve(50).is_ok());
+    }
+
+    #[test]
     fn what_lasts_is_not_waited_for() {
         let budget = Budget::new(100);
         let [log, other, asks] = ["log", "other", "asks"].map(|name| budget.root().child(name, ""));
@@ -755,5 +805,10 @@ mod tests {
             }
             assert_eq!(times, purged);
         }
+        // Pages are not the allocator's.
+        let pages = budget.root().child("pages", "").yielding().try_reserve(200 << 20).unwrap();
+        PURGED.store(false, Ordering::Relaxed);
+        drop(pages);
+        assert!(!PURGED.load(Ordering::Relaxed));
     }
 }

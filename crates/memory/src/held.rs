@@ -16,16 +16,25 @@ thread_local! {
 
 /// Runs a job that brought `bytes` with it; what it reserves on this thread and still holds is added to them.
 pub fn holding<T>(bytes: u64, job: impl FnOnce() -> T) -> T {
+    instead(|before| Some(before.unwrap_or(0) + bytes), job)
+}
+
+/// Runs what others do on the job's thread: what they give back was never the job's.
+pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
+    instead(|_| None, work)
+}
+
+/// Runs `work` with another count; the one before is back when it ends, also by a panic.
+fn instead<T>(count: impl FnOnce(Option<u64>) -> Option<u64>, work: impl FnOnce() -> T) -> T {
     struct Before(Option<u64>);
     impl Drop for Before {
         fn drop(&mut self) {
             HELD.set(self.0);
         }
     }
-    let before = HELD.get();
-    let _before = Before(before);
-    HELD.set(Some(before.unwrap_or(0) + bytes));
-    job()
+    let before = Before(HELD.get());
+    HELD.set(count(before.0));
+    work()
 }
 
 /// Bytes that the job on this thread holds.
@@ -44,8 +53,10 @@ pub(crate) fn sub(bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Budget;
+    use crate::{Budget, Reservation, Yield, YieldOrder};
+    use parking_lot::Mutex;
     use ramekin_base::Kind;
+    use std::sync::Arc;
 
     #[test]
     fn a_job_that_fills_the_budget_itself_does_not_wait_for_others() {
@@ -67,6 +78,39 @@ mod tests {
         theirs.shrink(50);
         drop(brought);
         assert_eq!(bytes(), 0);
+    }
+
+    #[test]
+    fn what_others_give_back_is_still_held_by_the_job() {
+        struct Kept(Mutex<Option<Reservation>>);
+        impl Yield for Kept {
+            fn give_back(&self, _: u64) -> u64 {
+                self.0.lock().take().map_or(0, |kept| kept.bytes())
+            }
+        }
+        let budget = Budget::new(100);
+        let (job, kept) = (budget.root().child("job", ""), budget.root().child("kept", ""));
+        let kept = Kept(Mutex::new(Some(kept.try_reserve(30).unwrap())));
+        budget.add_yielder(YieldOrder::Pages, Arc::new(kept));
+        holding(0, || {
+            let mut held = job.try_reserve(70).unwrap();
+            assert_eq!(held.grow(31).unwrap_err().kind(), Kind::NoMemory);
+            assert_eq!((bytes(), budget.reserved()), (70, 70));
+        });
+    }
+
+    #[test]
+    fn a_floor_is_not_held_by_the_job_that_moves_it() {
+        let budget = Budget::new(100);
+        let [merge, segments] = ["merge", "segments"].map(|name| budget.root().child(name, ""));
+        holding(10, || {
+            merge.set_floor(40).unwrap();
+            assert_eq!(bytes(), 10);
+            merge.give_floor_to(15, &segments);
+            merge.lend_floor(25);
+            drop((merge, segments));
+            assert_eq!(bytes(), 10);
+        });
     }
 
     #[test]

@@ -130,7 +130,11 @@ impl Tree {
     }
 
     /// Whether `bytes` that an account gives back are many, alone or with those before.
+    /// What yields is pages, mapped beside the allocator, or stands for them: the kernel has it when they leave.
     pub(crate) fn is_large(&mut self, index: usize, bytes: u64) -> bool {
+        if self.nodes[index].yields {
+            return false;
+        }
         let large = LARGE_LEAST.max(self.nodes[0].limit / LARGE_PART);
         let Some(before) = &mut self.nodes[index].scattered else { return bytes >= large };
         *before += bytes;
@@ -154,7 +158,8 @@ impl Tree {
     /// Returns the place of a new account.
     pub(crate) fn add_child(&mut self, parent: usize, name: &str, formula: &'static str) -> usize {
         self.nodes[parent].handles += 1;
-        let node = Node::new(name, formula, Some(parent), u64::MAX);
+        let mut node = Node::new(name, formula, Some(parent), u64::MAX);
+        node.brief = self.nodes[parent].brief;
         let index = self.free.pop().unwrap_or(self.nodes.len());
         match self.nodes.get_mut(index) {
             Some(place) => *place = node,
@@ -184,22 +189,37 @@ impl Tree {
 
     /// Adds `bytes` to the account and its claims upwards, or says which account is short and by how much.
     pub(crate) fn add(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
-        let (mut next, mut more) = (Some(index), bytes);
+        self.check_room(index, bytes)?;
+        self.put(index, bytes);
+        Ok(())
+    }
+
+    /// Fails where a limit on the way up, or what is lent, stands against so many bytes more.
+    fn check_room(&self, index: usize, bytes: u64) -> Result<(), Short> {
+        let mut more = bytes;
         let mut root = 0;
-        while let Some(index) = next {
-            let node = &self.nodes[index];
+        for above in self.with_those_above(index) {
+            let node = &self.nodes[above];
             let used = node.used.saturating_add(more);
             if used > node.limit && more > 0 {
-                return Err(Short { index, missing: used - node.limit, firm: false });
+                return Err(Short { index: above, missing: used - node.limit, firm: false });
             }
             root = more;
             more = node.claim(used) - node.claim(node.used);
-            next = node.parent;
         }
-        self.check_firm(index, root)?;
+        self.check_firm(index, root)
+    }
+
+    /// Adds bytes for which there is room, or which were here a moment ago.
+    fn put(&mut self, index: usize, bytes: u64) {
+        self.nodes[index].own += bytes;
+        self.raise_used(index, bytes);
+        self.tell(index, held::add, bytes);
+    }
+
+    fn raise_used(&mut self, index: usize, bytes: u64) {
         let before = self.nodes[index].above_floor();
-        // The same climb again: nothing stands in the way any more.
-        (next, more) = (Some(index), bytes);
+        let (mut next, mut more) = (Some(index), bytes);
         while let Some(index) = next {
             let node = &mut self.nodes[index];
             let claimed = node.claim(node.used);
@@ -207,11 +227,8 @@ impl Tree {
             more = node.claim(node.used) - claimed;
             next = node.parent;
         }
-        self.nodes[index].own += bytes;
         self.yielding += self.yields_above(index, before);
         self.peak = self.peak.max(self.nodes[0].used);
-        self.tell(index, held::add, bytes);
-        Ok(())
     }
 
     /// Who does not yield must leave what is lent to those who do, and who is not brief what is lent to those who are.
@@ -261,37 +278,43 @@ impl Tree {
 
     pub(crate) fn sub(&mut self, index: usize, bytes: u64) {
         self.tell(index, held::sub, bytes);
+        self.nodes[index].own -= bytes;
+        self.lower_used(index, bytes);
+    }
+
+    fn lower_used(&mut self, index: usize, bytes: u64) {
         let before = self.nodes[index].above_floor();
-        self.sub_used(index, bytes);
+        let (mut next, mut less) = (Some(index), bytes);
+        while let Some(index) = next {
+            let node = &mut self.nodes[index];
+            let claimed = node.claim(node.used);
+            node.used -= less;
+            less = claimed - node.claim(node.used);
+            next = node.parent;
+        }
         let node = &self.nodes[index];
         self.yielding -= if node.yields { before - node.above_floor() } else { 0 };
     }
 
-    fn sub_used(&mut self, index: usize, bytes: u64) {
-        self.nodes[index].own -= bytes;
-        let (mut next, mut less) = (Some(index), bytes);
-        while let Some(index) = next {
-            let node = &mut self.nodes[index];
-            let before = node.claim(node.used);
-            node.used -= less;
-            less = before - node.claim(node.used);
-            next = node.parent;
+    /// Moves bytes from one account to another, or says why they stay. The root is asked for no more than it holds already.
+    pub(crate) fn transfer(&mut self, from: usize, to: usize, bytes: u64) -> Result<(), Short> {
+        let before = self.nodes[0].used;
+        self.sub(from, bytes);
+        let added = self.up_to(before, |tree| tree.add(to, bytes));
+        if added.is_err() {
+            // Whatever stands in the way by now: they were here a moment ago.
+            self.put(from, bytes);
         }
+        added
     }
 
-    /// Moves bytes from one account to another. The root is asked for no more than it holds already.
-    pub(crate) fn transfer(&mut self, from: usize, to: usize, bytes: u64) -> Result<(), Short> {
-        let (limit, before) = (self.nodes[0].limit, self.nodes[0].used);
+    /// Makes an attempt that may use what was in use `before`, also where the budget has shrunk below that.
+    fn up_to(&mut self, before: u64, attempt: impl FnOnce(&mut Self) -> Result<(), Short>) -> Result<(), Short> {
+        let limit = self.nodes[0].limit;
         self.nodes[0].limit = limit.max(before);
-        self.sub(from, bytes);
-        let added = self.add(to, bytes);
-        if added.is_err() {
-            // They were here a moment ago, so there is room for them.
-            let returned = self.add(from, bytes);
-            debug_assert!(returned.is_ok());
-        }
+        let done = attempt(self);
         self.nodes[0].limit = limit;
-        added
+        done
     }
 
     /// Moves a floor, or says what is short for it.
@@ -310,8 +333,7 @@ impl Tree {
         let node = &self.nodes[index];
         let given = bytes.min(node.floor.saturating_sub(node.used));
         let (left, lent) = (node.floor - given, node.lent + given);
-        // It shrinks, so this cannot fail.
-        _ = self.move_floor(index, left);
+        self.put_floor(index, left);
         self.set_lent(index, lent);
         given
     }
@@ -319,20 +341,18 @@ impl Tree {
     /// Gives up to `bytes` of a floor to another account, whose floor covers that much more than it has: of what is not in use,
     /// and of what is lent. Where somebody has it just then all stays as it was.
     pub(crate) fn give_floor_to(&mut self, index: usize, bytes: u64, other: usize) -> u64 {
-        let node = &self.nodes[index];
+        let (node, before) = (&self.nodes[index], self.nodes[0].used);
         let (floor, lent) = (node.floor, node.lent);
         let of_floor = bytes.min(floor.saturating_sub(node.used));
         let of_lent = (bytes - of_floor).min(lent);
         let theirs = self.nodes[other].claim(self.nodes[other].used) + of_floor + of_lent;
-        // A floor that shrinks cannot fail.
-        _ = self.move_floor(index, floor - of_floor);
+        self.put_floor(index, floor - of_floor);
         self.set_lent(index, lent - of_lent);
-        if self.set_floor(other, theirs).is_ok() {
+        if self.up_to(before, |tree| tree.set_floor(other, theirs)).is_ok() {
             return of_floor + of_lent;
         }
         self.set_lent(index, lent);
-        // It was free a moment ago.
-        _ = self.move_floor(index, floor);
+        self.put_floor(index, floor);
         0
     }
 
@@ -360,22 +380,30 @@ impl Tree {
 
     fn move_floor(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
         let node = &self.nodes[index];
+        let more = node.used.max(bytes).saturating_sub(node.claim(node.used));
+        if let Some(parent) = node.parent.filter(|_| more > 0) {
+            self.check_room(parent, more)?;
+        }
+        self.put_floor(index, bytes);
+        Ok(())
+    }
+
+    /// Moves a floor that shrinks, for which there is room, or that was so high a moment ago. No job holds it: it is the
+    /// account's, whoever asked for it.
+    fn put_floor(&mut self, index: usize, bytes: u64) {
+        let node = &self.nodes[index];
         let above = node.above_floor();
         let (before, after) = (node.claim(node.used), node.used.max(bytes));
         // The budget itself has none.
-        let Some(parent) = node.parent else { return Ok(()) };
-        if after > before {
-            self.add(parent, after - before)?;
-            self.nodes[parent].own -= after - before;
-        } else {
-            self.nodes[parent].own += before - after;
-            self.sub(parent, before - after);
+        let Some(parent) = node.parent else { return };
+        match after > before {
+            true => self.raise_used(parent, after - before),
+            false => self.lower_used(parent, before - after),
         }
         self.nodes[index].floor = bytes;
         if self.nodes[index].yields {
             self.yielding = self.yielding + self.nodes[index].above_floor() - above;
         }
-        Ok(())
     }
 
     pub(crate) fn drop_handle(&mut self, index: usize) {
@@ -388,8 +416,7 @@ impl Tree {
         let (floor, parent) = (self.nodes[index].floor, self.nodes[index].parent);
         if let Some(parent) = parent {
             // What a floor still held goes back; all reservations are gone, or a handle would live.
-            self.nodes[parent].own += floor;
-            self.sub(parent, floor);
+            self.lower_used(parent, floor);
             self.free.push(index);
             self.drop_handle(parent);
         }
