@@ -3,8 +3,8 @@
 //! One gate for all: moves are short, waiting is rare, and the mover pays one load when nobody waits. Whoever waits looks
 //! again now and then by itself, hears that its own work was given up, and waits no longer than [`WAIT_MOST`].
 
-use parking_lot::{Condvar, Mutex};
-use ramekin_base::{Error, Result, cancel};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use ramekin_base::{Clock, Error, Result, SystemClock, cancel};
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::time::Duration;
 
@@ -13,14 +13,25 @@ const LOOK: Duration = Duration::from_millis(50);
 /// A move is one batch of reads, or less: one that takes longer has died, or its disk has.
 const WAIT_MOST: Duration = Duration::from_secs(60);
 
-#[derive(Default)]
 pub(crate) struct Gate {
     waiting: AtomicU32,
     lock: Mutex<()>,
     moved: Condvar,
+    clock: Box<dyn Clock>,
+}
+
+impl Default for Gate {
+    /// Whom it keeps waiting is a disk, whose time is the machine's.
+    fn default() -> Self {
+        Self::new(Box::new(SystemClock::new()))
+    }
 }
 
 impl Gate {
+    fn new(clock: Box<dyn Clock>) -> Self {
+        Self { waiting: AtomicU32::new(0), lock: Mutex::default(), moved: Condvar::new(), clock }
+    }
+
     /// Called after a state has changed.
     pub(crate) fn notify(&self) {
         // With the fence in `wait`: either we see the waiter, or the waiter sees the new state.
@@ -33,20 +44,18 @@ impl Gate {
 
     /// Waits until `done` holds. Fails where the work of this thread is given up, or where it takes too long.
     pub(crate) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<()> {
-        let mut outcome = Ok(());
+        let from = self.clock.now();
         self.enter(|gate, guard| {
-            let mut looks = WAIT_MOST.as_millis() / LOOK.as_millis();
-            while !done() && outcome.is_ok() {
-                if gate.moved.wait_for(guard, LOOK).timed_out() {
-                    looks -= 1;
-                    outcome = match looks {
-                        0 => Err(Error::io("another thread has been reading a page for a minute and has not ended")),
-                        _ => cancel::check(),
-                    };
+            while !done() {
+                // At each wake-up: on a busy server others move pages all the time, and no look ever times out.
+                cancel::check()?;
+                if gate.clock.now().saturating_sub(from) >= WAIT_MOST {
+                    return Err(Error::io("another thread has been reading a page for a minute and has not ended"));
                 }
+                gate.moved.wait_for(guard, LOOK);
             }
-        });
-        outcome
+            Ok(())
+        })
     }
 
     /// The same for one who cannot go on otherwise.
@@ -60,8 +69,8 @@ impl Gate {
 
     /// Waits until `done` holds, for about `at_most`; tells whether it does.
     pub(crate) fn wait_at_most(&self, at_most: Duration, mut done: impl FnMut() -> bool) -> bool {
-        let mut holds = false;
         self.enter(|gate, guard| {
+            let mut holds = false;
             // Each wake-up restarts the time, so the number of them is bounded as well.
             for _ in 0..8 {
                 holds = done();
@@ -74,15 +83,69 @@ impl Gate {
                     break;
                 }
             }
-        });
-        holds
+            holds
+        })
     }
 
-    fn enter(&self, wait: impl FnOnce(&Self, &mut parking_lot::MutexGuard<'_, ()>)) {
+    fn enter<T>(&self, wait: impl FnOnce(&Self, &mut MutexGuard<'_, ()>) -> T) -> T {
         let mut guard = self.lock.lock();
         self.waiting.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        wait(self, &mut guard);
+        let outcome = wait(self, &mut guard);
         self.waiting.fetch_sub(1, Ordering::Relaxed);
+        outcome
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_base::{Kind, ManualClock};
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    /// Far more looks than any wait here has; so many are no end.
+    const LOOKS: u32 = 100_000;
+
+    struct Handed(Arc<ManualClock>);
+
+    impl Clock for Handed {
+        fn now(&self) -> Duration {
+            self.0.now()
+        }
+    }
+
+    /// Waits while others move pages all the time; `look` is called at each look.
+    fn wait_among_others(clock: &Arc<ManualClock>, mut look: impl FnMut()) -> Result<()> {
+        let (gate, is_over) = (Gate::new(Box::new(Handed(clock.clone()))), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    gate.notify();
+                }
+            });
+            let mut looks = 0;
+            let waited = gate.wait(|| {
+                look();
+                looks += 1;
+                looks == LOOKS
+            });
+            is_over.store(true, Ordering::Relaxed);
+            waited
+        })
+    }
+
+    #[test]
+    fn who_waits_on_a_busy_server_hears_that_its_work_was_given_up() {
+        let token = cancel::Token::new();
+        let waited = cancel::scope(&token, || wait_among_others(&Arc::default(), || _ = token.cancel()));
+        assert_eq!(waited.unwrap_err().kind(), Kind::Cancelled);
+    }
+
+    #[test]
+    fn who_waits_on_a_busy_server_waits_no_longer_than_a_minute() {
+        let clock = Arc::new(ManualClock::default());
+        let waited = wait_among_others(&clock, || clock.advance(Duration::from_secs(1)));
+        assert_eq!((waited.unwrap_err().kind(), clock.now()), (Kind::Io, WAIT_MOST));
     }
 }
