@@ -26,7 +26,7 @@ use crate::format::{FILE_HEADER, FileHeader, Header, RECORD_HEADER, place};
 use crate::reader::{LogReader, Shared};
 use crate::recover::recover;
 use crate::walk::{Cut, Known, Visit, walk};
-use ramekin_base::{Error, Result, Size, limits};
+use ramekin_base::{Error, Kind, Result, Size, limits};
 use ramekin_disk::{ALIGN, Aligned, Disk, Failed, Open, Sync};
 use ramekin_memory::Account;
 use std::ops::Range;
@@ -50,6 +50,8 @@ pub struct Log {
     page: Aligned,
     current: Current,
     file_bytes: u64,
+    /// Files that were trimmed, and are still on the disk.
+    trimmed: Vec<Arc<LogFile>>,
     /// What the start dropped from the end.
     cut: Option<Cut>,
     /// Why writes are closed.
@@ -108,7 +110,8 @@ impl Log {
         let shared = Shared::new(disk.clone(), files, file.start + offset);
         let current = Current { file, flushed: offset, fill: 0, dirty: false, ended };
         let (account, folder) = (account.clone(), folder.to_owned());
-        Ok(Self { disk, folder, shared, account, buffer, page, current, file_bytes: FILE_BYTES, cut, failed: None })
+        let (file_bytes, trimmed, failed) = (FILE_BYTES, Vec::new(), None);
+        Ok(Self { disk, folder, shared, account, buffer, page, current, file_bytes, trimmed, cut, failed })
     }
 
     /// What the start dropped from the log's end: requests that are not there as a whole.
@@ -240,13 +243,22 @@ impl Log {
         LogReader::new(self.shared.clone(), self.account.clone())
     }
 
-    /// Removes the files that hold nothing from `before` on. Readers that are at them go on.
+    /// Removes the files that hold nothing from `before` on, and those that could not be removed the last time. Readers that
+    /// are at them go on.
     pub fn trim(&mut self, before: Position) -> Result<()> {
-        for file in self.shared.trim(before) {
+        self.trimmed.extend(self.shared.trim(before));
+        let mut outcome = Ok(());
+        self.trimmed.retain(|file| {
             // The names need not be gone after a crash: the next open removes them.
-            self.disk.rename(file.file.path(), None)?;
-        }
-        Ok(())
+            match self.disk.rename(file.file.path(), None) {
+                Err(error) if error.kind() != Kind::NotFound => {
+                    outcome = Err(error);
+                    true
+                }
+                _ => false,
+            }
+        });
+        outcome
     }
 
     /// Everything before this position is durable.
@@ -262,7 +274,7 @@ impl Log {
 
     /// Bytes of all files, reserved space included.
     pub fn bytes_on_disk(&self) -> u64 {
-        self.shared.bytes()
+        self.shared.bytes() + self.trimmed.iter().map(|file| file.len()).sum::<u64>()
     }
 
     /// `Closed` after a write or a sync that failed.

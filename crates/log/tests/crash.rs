@@ -360,3 +360,25 @@ fn damage(disk: &Arc<SimDisk>, rng: &mut Rng) {
         }
     }
 }
+
+/// A file that could not be removed when the log was trimmed is removed by the next trim.
+#[test]
+fn what_a_trim_could_not_remove_is_left_to_the_next_one() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let (mut log, _) = open(&disk, 0).unwrap();
+    for _ in 0..8 {
+        log.append(&[7; 40_000]).unwrap();
+        log.commit().unwrap();
+    }
+    let names = || disk.list(Path::new(FOLDER)).unwrap();
+    let on_disk = || names().iter().map(|entry| entry.bytes).sum::<u64>();
+    assert!(names().len() > 4);
+    disk.set_faults(Faults { call_fails: Trigger::nth(disk.operations() + 2), ..Faults::default() });
+    assert_eq!(log.trim(log.end()).unwrap_err().kind(), Kind::Io);
+    disk.set_faults(Faults { call_fails: Trigger::chance(1.0), ..Faults::default() });
+    _ = log.trim(log.end());
+    disk.set_faults(Faults::default());
+    assert!(log.bytes_on_disk() >= on_disk());
+    log.trim(log.end()).unwrap();
+    assert_eq!((names().len(), log.bytes_on_disk()), (1, on_disk()));
+}
