@@ -188,7 +188,7 @@ impl Shared {
             });
             let result = match (self.host.run)(lane, job) {
                 Err(error) => Err(error),
-                Ok(()) => outcome(receiver, lane, until).await,
+                Ok(()) => outcome(receiver, &wanted, until).await,
             };
             match result {
                 Err(error) if error.kind() == Kind::Busy => self.admission.pause(error, round, until).await?,
@@ -226,17 +226,29 @@ async fn unharmed(handler: impl Future<Output = Outcome<Answer>>) -> Outcome<Ans
     .await
 }
 
-/// Waits for what another thread will say.
-async fn outcome<T>(receiver: oneshot::Receiver<Result<T>>, lane: Lane, until: Instant) -> Result<T> {
-    match timeout_at(until, receiver).await {
+/// Waits for what another thread will say. Work that has begun when the time is over, as a change of names has whose record is
+/// in the log, is waited for a little longer; all other is given up.
+pub(crate) async fn outcome<T>(
+    mut receiver: oneshot::Receiver<Result<T>>,
+    wanted: &cancel::Guard,
+    until: Instant,
+) -> Result<T> {
+    let over = || Error::busy("the request did not end within its timeout");
+    let mut heard = timeout_at(until, &mut receiver).await;
+    if heard.is_err() {
+        if wanted.cancel() {
+            return Err(over());
+        }
+        heard = timeout_at(until + limits::BEGUN_GRACE, receiver).await;
+    }
+    match heard {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Error::bug("the request ended without an answer; the server's log says why")),
-        Err(_) if lane == Lane::Writes => {
-            Err(Error::busy("the request did not end within its timeout; the write may still be done"))
-        }
-        Err(_) => Err(Error::busy("the request did not end within its timeout")),
+        Err(_) => Err(over().after(BEGUN)),
     }
 }
+
+pub(crate) const BEGUN: &str = "the write has begun, and may still be done";
 
 /// Values of a route's `{...}` parts, in order.
 pub type Params = Vec<String>;
@@ -253,4 +265,32 @@ pub async fn unknown_method(request: Request) -> Response {
     let message = format!("Method not allowed: {} {}", request.method(), request.uri().path());
     crate::body::drain(request.into_body()).await;
     Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).response(Duration::ZERO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn heard(token: impl Fn(&cancel::Token), said_after: Option<Duration>) -> Result<u32> {
+        let (sender, receiver) = oneshot::channel();
+        let wanted = cancel::Guard::new();
+        token(&wanted.token());
+        tokio::spawn(async move {
+            match said_after {
+                Some(after) => tokio::time::sleep(after).await,
+                None => std::future::pending().await,
+            }
+            _ = sender.send(Ok(7));
+        });
+        outcome(receiver, &wanted, Instant::now() + Duration::from_secs(5)).await
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_that_is_over_says_busy_only_of_what_will_never_be_done() {
+        let begun = |token: &cancel::Token| token.begin().unwrap();
+        assert_eq!(heard(|_| (), None).await.unwrap_err().kind(), Kind::Busy);
+        assert_eq!(heard(begun, None).await.unwrap_err().kind(), Kind::Unfinished);
+        assert_eq!(heard(begun, Some(Duration::from_secs(6))).await.unwrap(), 7);
+        assert_eq!(heard(|_| (), Some(Duration::from_secs(4))).await.unwrap(), 7);
+    }
 }

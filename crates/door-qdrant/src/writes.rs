@@ -11,9 +11,9 @@
 use crate::admission::{Booking, Ticket};
 use crate::answer::Answer;
 use crate::call::{Call, Whole};
-use crate::door::Shared;
+use crate::door::{BEGUN, Shared, outcome};
 use crate::errors::Outcome;
-use crate::limits::{BEGUN_GRACE, BODY_FREE, DECODE_HERE_MAX};
+use crate::limits::{BODY_FREE, DECODE_HERE_MAX};
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::{batch, selection};
@@ -27,7 +27,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 pub type Decode = fn(&[u8], &mut Room) -> Result<Write>;
 
@@ -111,41 +111,19 @@ impl Pending {
 
 /// Does a write and says what became of it. One that nobody has begun when its time is over is never done; one that was is
 /// waited for a little longer, so that few answers leave open what became of it.
-async fn done(pending: Pending, door: &Arc<Shared>, until: Instant) -> Outcome<Value> {
+async fn done(pending: Pending, door: &Arc<Shared>, until: Instant) -> Result<Value> {
     let wait = pending.wait;
     let wanted = cancel::Guard::new();
     let receiver = match pending.submitted(door, wanted.token(), until).await {
-        Err(error) if !wanted.cancel() => return Err(error.after(BEGUN).into()),
+        Err(error) if !wanted.cancel() => return Err(error.after(BEGUN)),
         submitted => submitted?,
     };
-    let written = written(receiver, &wanted, until).await?;
+    let written = outcome(receiver, &wanted, until).await?;
     let status = match wait {
         Wait::Visible => "completed",
         Wait::Durable => "acknowledged",
     };
     Ok(json!({ "operation_id": written.operation, "status": status }))
-}
-
-const BEGUN: &str = "the write has begun, and may still be done";
-
-async fn written(
-    mut receiver: oneshot::Receiver<Result<Written>>,
-    wanted: &cancel::Guard,
-    until: Instant,
-) -> Result<Written> {
-    let over = || Error::busy("the request did not end within its timeout");
-    let mut heard = timeout_at(until, &mut receiver).await;
-    if heard.is_err() {
-        if wanted.cancel() {
-            return Err(over().at("nothing of the write was done"));
-        }
-        heard = timeout_at(until + BEGUN_GRACE, receiver).await;
-    }
-    match heard {
-        Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(Error::bug("the write ended without an answer; the server's log says why")),
-        Err(_) => Err(over().after(BEGUN)),
-    }
 }
 
 async fn write(mut call: Call, decode: Decode) -> Outcome<Answer> {
@@ -251,9 +229,21 @@ pub async fn several(mut call: Call) -> Outcome<Answer> {
         let (collection, wait) = (call.name().to_owned(), call.options.wait);
         let (body, decoded) = (body.clone(), Mutex::new(None));
         let pending = Pending { collection, wait, decode, body, range, decoded, need: AtomicU64::new(0), permit: None };
-        results.push(done(pending, &call.door, call.options.until).await?);
+        let result = done(pending, &call.door, call.options.until).await;
+        results.push(result.map_err(|error| behind(results.len(), error))?);
     }
     Answer::result(&json!(results), call.took())
+}
+
+/// The error of an operation of a batch behind others that were `done`: what these did stays, so the batch is not refused.
+fn behind(done: usize, error: Error) -> Error {
+    match done {
+        1.. if error.kind().is_refusal() => {
+            let operations = if done == 1 { "operation of the batch was" } else { "operations of the batch were" };
+            error.after(format_args!("{done} {operations} done, send it again for the rest"))
+        }
+        _ => error,
+    }
 }
 
 pub async fn upsert(call: Call) -> Outcome<Answer> {

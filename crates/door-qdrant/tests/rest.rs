@@ -6,10 +6,12 @@ mod host;
 
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderMap, Request, StatusCode};
-use host::{House, open};
+use host::{House, open, open_on};
+use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_door_qdrant::{Access, Keys, ROUTES};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
+use std::sync::Arc;
 use tower::ServiceExt;
 
 struct Reply {
@@ -274,6 +276,32 @@ async fn refusals_have_their_status() {
     let compressed =
         Request::put("/collections/c/points").header("content-encoding", "gzip").body(Body::from("x")).unwrap();
     assert_eq!(send(&house, compressed).await.status, 400);
+}
+
+/// On a full disk points may go, and none may come.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_ends_half_way_is_not_called_refused() {
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    let house = open_on(disk.clone(), 64);
+    let vectors = json!({"vectors": {"size": 2, "distance": "Dot"}});
+    assert_eq!(put(&house, "/collections/c", vectors).await.result(), json!(true));
+    let point = |id: u64, payload: &str| json!({"points": [{"id": id, "vector": [1, 0], "payload": {"t": payload}}]});
+    put(&house, "/collections/c/points?wait=true", point(1, "")).await.result();
+    disk.set_faults(Faults { bytes_max: Some(1), ..Faults::default() });
+    // More than the log's file has room for.
+    let (adds, frees) = (json!({"upsert": point(2, &"x".repeat(100 << 10))}), json!({"delete": {"points": [1]}}));
+    let batch =
+        |operations: Value| post(&house, "/collections/c/points/batch?wait=true", json!({ "operations": operations }));
+    let refused = batch(json!([adds])).await;
+    assert_eq!((refused.status, refused.error().contains("batch")), (507, false), "{}", refused.text);
+    let ended = batch(json!([frees, adds])).await;
+    assert_eq!(ended.status, 503, "{}", ended.text);
+    assert!(
+        ended.error().contains("1 operation of the batch was done") && ended.error().contains("full"),
+        "{}",
+        ended.text
+    );
+    assert_eq!(get(&house, "/collections/c/points/1").await.status, 404);
 }
 
 #[tokio::test(flavor = "multi_thread")]

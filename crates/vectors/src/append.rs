@@ -26,7 +26,7 @@ const DELETE_IDS: usize = RECORD_BYTES / 17;
 pub(crate) type Asker<'a> = Option<&'a cancel::Token>;
 
 /// Just before the first record of a write: from here on it is seen through, whoever waits.
-fn begin(asker: Asker<'_>) -> Result<()> {
+pub(crate) fn begin(asker: Asker<'_>) -> Result<()> {
     asker.map_or(Ok(()), cancel::Token::begin)
 }
 

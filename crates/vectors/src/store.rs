@@ -356,14 +356,15 @@ impl Store {
     fn meta(&self, op: impl FnOnce(&Shared) -> Result<Option<MetaOp>> + Send + 'static) -> Result<bool> {
         let (answer, answered) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| _ = answer.send(outcome));
-        self.shared.queue.put(Request::Meta { op: Box::new(op), done })?;
+        let asker = cancel::current();
+        self.shared.queue.put(Request::Meta { op: Box::new(op), asker, done })?;
         if self.shared.inline.load(Ordering::SeqCst) {
             self.turn_writer();
         }
         loop {
             match answered.recv_timeout(META_LOOK) {
                 Ok(outcome) => return outcome,
-                // The writer does it all the same when its turn comes.
+                // What was given up the writer does not begin; what has begun cannot be given up.
                 Err(mpsc::RecvTimeoutError::Timeout) => cancel::check()?,
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::closed("the server is shutting down")),
             }

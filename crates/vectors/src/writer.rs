@@ -12,7 +12,7 @@
 //! is to write slower for a while, stays in the queue, and those of others go by.
 
 use crate::api::{Selection, Wait, Write, Written};
-use crate::append::{Logged, Pending, parts_of};
+use crate::append::{Asker, Logged, Pending, begin, parts_of};
 use crate::catalog_cost::json_bytes;
 use crate::change::{Change, Changer, Piece, What};
 use crate::collection::Collection;
@@ -56,6 +56,8 @@ pub(crate) enum Request {
     },
     Meta {
         op: MakeMeta,
+        /// Cancelled when nobody waits for it any more.
+        asker: Option<cancel::Token>,
         done: Box<dyn FnOnce(Result<bool>) + Send>,
     },
     /// The background asks for the active part to be frozen.
@@ -63,11 +65,7 @@ pub(crate) enum Request {
     /// The background asks for the log to be trimmed, and for what pins it to be written out.
     Look,
     /// A piece of a change that is under way.
-    Piece {
-        collection: Arc<Collection>,
-        piece: Piece,
-        answer: SyncSender<Reply>,
-    },
+    Piece { collection: Arc<Collection>, piece: Piece, answer: SyncSender<Reply> },
 }
 
 impl Request {
@@ -264,9 +262,9 @@ impl Writer {
                 collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
                 self.write(collection, write, answer);
             }
-            Request::Meta { op, done } => {
+            Request::Meta { op, asker, done } => {
                 self.flush();
-                done(self.meta(op));
+                done(self.meta(asker.as_ref(), op));
             }
             Request::Freeze(collection) => {
                 self.flush();
@@ -429,7 +427,8 @@ impl Writer {
         !self.shared.inline.load(Ordering::SeqCst) && !self.shared.is_closing() && (is_behind || is_long)
     }
 
-    fn meta(&mut self, op: MakeMeta) -> Result<bool> {
+    fn meta(&mut self, asker: Asker<'_>, op: MakeMeta) -> Result<bool> {
+        asker.map_or(Ok(()), cancel::Token::check)?;
         self.check_current()?;
         let Some(op) = op(&self.shared)? else { return Ok(false) };
         let frees = op.frees();
@@ -447,6 +446,7 @@ impl Writer {
             true => self.room_to_free(1, record.len())?,
             false => self.room_to_add(1, record.len())?,
         }
+        begin(asker)?;
         let position = self.log.append(&record)?;
         self.shared.operation.store(sequence, Ordering::SeqCst);
         let end = self.log.commit()?;

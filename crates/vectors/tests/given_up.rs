@@ -8,8 +8,9 @@ mod world;
 use ramekin_base::{Kind, PointId, Result, cancel};
 use ramekin_disk::Disk;
 use ramekin_disk::sim::{Faults, SimDisk};
+use ramekin_fields::Schema;
 use ramekin_memory::Budget;
-use ramekin_vectors::{PayloadChange, Selection, Wait, Write, Written};
+use ramekin_vectors::{AliasAction, CollectionPatch, PayloadChange, Selection, Wait, Write, Written};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use world::{Model, NAME, Point, World, id, must, upsert};
@@ -70,6 +71,66 @@ fn what_was_given_up_before_it_began_is_never_done() {
     }
     drop(world);
     open(&Arc::new(disk.crash())).holds(&model).unwrap();
+}
+
+/// Changes of names, each of which changes what [`names`] tells of a store with a collection `c`.
+fn changes_of_names() -> Vec<ChangeNames> {
+    let alias = || AliasAction::Create { alias: "second".into(), collection: "c".into() };
+    vec![
+        Box::new(|world| world.create_other("new")),
+        Box::new(|world| world.store.drop_collection("c").map(|_| ())),
+        Box::new(move |world| world.store.change_aliases(vec![alias()])),
+        Box::new(|world| {
+            world.store.patch_collection("c", CollectionPatch { recall: Some(0.8), ..Default::default() })
+        }),
+        Box::new(|world| world.index_of("c", "number", Schema::Keyword).map(|_| ())),
+    ]
+}
+
+type ChangeNames = Box<dyn Fn(&World) -> Result<()>>;
+
+/// Collections with what is configured of them, and aliases.
+fn names(world: &World) -> String {
+    let mut told = String::new();
+    for name in world.store.collections().iter() {
+        let config = world.store.config(name).unwrap();
+        told += &format!("{name} {} {:?}; ", config.recall, config.indexes.keys());
+    }
+    let mut alias = |alias: &str, of: &str| {
+        told += &format!("{alias} of {of}; ");
+        Ok(())
+    };
+    world.store.each_alias(&mut alias).unwrap();
+    told
+}
+
+#[test]
+fn a_change_of_names_that_was_given_up_is_never_done() {
+    let disk = Arc::new(SimDisk::new(1, Faults::default()));
+    let world = open(&disk);
+    world.create_other("c").unwrap();
+    let before = names(&world);
+    for change in changes_of_names() {
+        let token = cancel::Token::new();
+        assert!(token.cancel());
+        let given_up = cancel::scope(&token, || change(&world));
+        assert_eq!((given_up.unwrap_err().kind(), names(&world)), (Kind::Cancelled, before.clone()));
+    }
+    drop(world);
+    assert_eq!(names(&open(&Arc::new(disk.crash()))), before);
+}
+
+#[test]
+fn a_change_of_names_that_has_begun_cannot_be_given_up() {
+    for change in changes_of_names() {
+        let disk = Arc::new(SimDisk::new(1, Faults::default()));
+        let world = open(&disk);
+        world.create_other("c").unwrap();
+        let (before, token) = (names(&world), cancel::Token::new());
+        cancel::scope(&token, || change(&world)).unwrap();
+        assert!(!token.cancel());
+        assert_ne!(names(&world), before);
+    }
 }
 
 #[test]

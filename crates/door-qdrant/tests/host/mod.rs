@@ -1,6 +1,7 @@
 //! A door over a real store in a fresh folder.
 
 use ramekin_base::{Error, SystemClock};
+use ramekin_disk::Disk;
 use ramekin_door_qdrant::{Door, Host, Job, Keys, Planner, router};
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
@@ -44,10 +45,29 @@ pub fn open_with(megabytes: u64, keys: Keys, plan: Arc<Planner>) -> House {
 }
 
 /// The same for pages of an origin.
+#[allow(dead_code, reason = "each test uses a part")]
 pub fn open_for(megabytes: u64, keys: Keys, plan: Arc<Planner>, cors: Option<String>) -> House {
     let folder = tempfile::tempdir().unwrap();
-    let budget = Budget::new(megabytes << 20);
     let (disk, _) = ramekin_disk::probe(folder.path(), None).unwrap();
+    build(megabytes, keys, plan, cors, disk, folder)
+}
+
+/// A door on a disk that a test has in its hands.
+#[allow(dead_code, reason = "each test uses a part")]
+pub fn open_on(disk: Arc<dyn Disk>, megabytes: u64) -> House {
+    let plan: Arc<Planner> = Arc::new(|_| Ok(serde_json::Value::Null));
+    build(megabytes, Keys::default(), plan, None, disk, tempfile::tempdir().unwrap())
+}
+
+fn build(
+    megabytes: u64,
+    keys: Keys,
+    plan: Arc<Planner>,
+    cors: Option<String>,
+    disk: Arc<dyn Disk>,
+    folder: tempfile::TempDir,
+) -> House {
+    let budget = Budget::new(megabytes << 20);
     let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 1 << 36).unwrap();
     let options = StoreOptions {
         disk,

@@ -195,8 +195,12 @@ impl World {
     }
 
     pub fn index(&self, field: &str, schema: Schema) -> Result<u64> {
+        self.index_of(NAME, field, schema)
+    }
+
+    pub fn index_of(&self, name: &str, field: &str, schema: Schema) -> Result<u64> {
         let index = FieldConfig { schema: Arc::new(schema), echo: None };
-        self.store.set_index(NAME, FieldPath::of_key(field), Some(index))
+        self.store.set_index(name, FieldPath::of_key(field), Some(index))
     }
 
     pub fn index_number(&self) -> Result<u64> {
