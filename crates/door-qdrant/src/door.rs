@@ -6,8 +6,9 @@
 //!                                              └─► reader pool: store + writing of the answer
 //! ```
 //!
-//! The threads that serve connections never block: what may wait for the disk runs on the reader pool,
-//! and comes back through a oneshot. What is busy for the moment is tried again until the request's timeout.
+//! The threads that serve connections never wait for the disk: what may do so runs on the reader pool, and comes back through
+//! a oneshot. For memory they ask those who give it back, which may take some tens of milliseconds where it is short: sections
+//! and floors are given up for nobody else. What is busy for the moment is tried again until the request's timeout.
 
 use crate::admission::Admission;
 use crate::answer::{Answer, Text};
