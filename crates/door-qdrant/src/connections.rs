@@ -168,6 +168,7 @@ async fn talk(
             biased;
             ended = &mut connection => Some(ended),
             () = &mut hung_up => return,
+            () = guest.must_be_cut() => return,
             _ = stopped.wait_for(|stage| *stage == Stage::Cut) => None,
         };
     }

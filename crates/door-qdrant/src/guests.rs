@@ -202,6 +202,18 @@ struct Work {
     uploads: bool,
 }
 
+impl Work {
+    /// The kernel may hold no more than between requests.
+    fn narrow(&mut self, socket: &Socket) {
+        if std::mem::take(&mut self.uploads) {
+            socket.set_receive_buffer(limits::SOCKET_RECEIVE_IDLE);
+        }
+        if std::mem::take(&mut self.answers) {
+            socket.set_send_buffer(limits::SOCKET_SEND_IDLE);
+        }
+    }
+}
+
 impl Guests {
     /// Takes the floors of the requests.
     pub fn new(budget: Budget, door: &Account, asked: Option<usize>) -> Result<Self> {
@@ -310,12 +322,13 @@ impl Guests {
     /// Who is idle longest leaves, if it is that long; where nobody is, who has not read its answer for longest, if that is long.
     fn send_one_away(&self, least: Duration) {
         let list = self.list.lock();
-        let staying = || list.values().filter(|guest| !guest.leaving.load(Ordering::Relaxed));
-        let longest = |since: fn(&State) -> Option<Instant>| {
-            staying().filter_map(|guest| Some((since(&guest.state.lock())?, guest))).min_by_key(|(since, _)| *since)
+        let longest = |since: fn(&State) -> Option<Instant>, may_be_leaving: bool| {
+            let able = list.values().filter(|guest| may_be_leaving || !guest.leaving.load(Ordering::Relaxed));
+            able.filter_map(|guest| Some((since(&guest.state.lock())?, guest))).min_by_key(|(since, _)| *since)
         };
-        let idle = longest(State::is_idle).filter(|(since, _)| since.elapsed() >= least);
-        let chosen = idle.or_else(|| longest(State::stuck_for_long));
+        let idle = longest(State::is_idle, false).filter(|(since, _)| since.elapsed() >= least);
+        // One that was to leave after its last answer stays as long as that is not read.
+        let chosen = idle.or_else(|| longest(State::stuck_for_long, true));
         if let Some((_, guest)) = chosen {
             guest.send_away();
         }
@@ -368,7 +381,10 @@ impl Guest {
         let mut work = match kept {
             Some(work) if work.class == class => Work { turn: Some(turn), ..work },
             other => {
-                drop(other);
+                // What the kernel may hold was booked with it; the new one may wait long.
+                if let Some(mut work) = other {
+                    work.narrow(&self.socket);
+                }
                 let memory = self.all.memory(class, until).await?;
                 Work { class, memory, turn: Some(turn), answers: false, uploads: false }
             }
@@ -424,12 +440,7 @@ impl Guest {
         let mut state = self.state.lock();
         let is_idle = state.is_idle().is_some();
         let Some(work) = state.work.as_mut().filter(|_| is_idle) else { return false };
-        if std::mem::take(&mut work.uploads) {
-            self.socket.set_receive_buffer(limits::SOCKET_RECEIVE_IDLE);
-        }
-        if std::mem::take(&mut work.answers) {
-            self.socket.set_send_buffer(limits::SOCKET_SEND_IDLE);
-        }
+        work.narrow(&self.socket);
         let is_read = self.socket.has_room();
         if is_read {
             state.work = None;
@@ -462,6 +473,13 @@ impl Guest {
         self.leave.notified().await;
     }
 
+    /// Done when it must leave, and need not be heard out. One that was busy when it was told so is told again.
+    pub async fn must_be_cut(&self) {
+        while !self.may_be_cut() {
+            self.must_leave().await;
+        }
+    }
+
     /// It must leave, and nothing that it asked for is worked on, or nobody reads what came of it.
     pub fn may_be_cut(&self) -> bool {
         let state = self.state.lock();
@@ -483,5 +501,74 @@ impl Drop for Seat {
         self.memory = None;
         all.list.lock().remove(&self.number);
         all.left.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::{TcpListener, TcpStream};
+
+    const IDLE: (usize, usize) = (2 * limits::SOCKET_RECEIVE_IDLE, 2 * limits::SOCKET_SEND_IDLE);
+    const WIDE: (usize, usize) = (2 * limits::SOCKET_RECEIVE, 2 * limits::SOCKET_SEND);
+
+    fn guests() -> (Budget, Arc<Guests>) {
+        let budget = Budget::new(32 << 20);
+        let guests = Guests::new(budget.clone(), &budget.root().child("door", ""), None).unwrap();
+        (budget, Arc::new(guests))
+    }
+
+    /// A connection, and its far end.
+    async fn connected(guests: &Arc<Guests>) -> (Seat, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let socket = Socket::new(accepted.unwrap().0);
+        socket.set_receive_buffer(limits::SOCKET_RECEIVE_IDLE);
+        socket.set_send_buffer(limits::SOCKET_SEND_IDLE);
+        (guests.seat(1, &socket, false).await, client.unwrap())
+    }
+
+    #[tokio::test]
+    async fn the_kernel_holds_no_more_for_a_request_than_is_booked_for_it() {
+        let (budget, guests) = guests();
+        let (seat, _client) = connected(&guests).await;
+        let until = Instant::now() + Duration::from_secs(60);
+        let (guest, socket) = (&seat.guest, &seat.guest.socket);
+        let upload = async || {
+            guest.begin(Class::Upload, until).await.unwrap();
+            guest.widen();
+            assert_eq!(socket.buffers(), WIDE);
+        };
+        upload().await;
+        guest.begin(Class::Bare, until).await.unwrap();
+        assert_eq!(socket.buffers(), (IDLE.0, WIDE.1));
+        // Where the next one finds no memory nothing is booked, and the kernel holds nothing.
+        upload().await;
+        let questions = guests.line(Class::Bare);
+        let _floor = questions.account.try_reserve(Class::Bare.floor() * Class::Bare.bytes()).unwrap();
+        let _all = budget.root().try_reserve(budget.free()).unwrap();
+        guest.begin(Class::Bare, Instant::now()).await.unwrap_err();
+        assert_eq!(socket.buffers(), IDLE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_that_was_busy_when_told_to_leave_is_told_again_when_it_does_not_read() {
+        let (_budget, guests) = guests();
+        let (seat, _client) = connected(&guests).await;
+        let guest = &seat.guest;
+        guests.send_one_away(Duration::ZERO);
+        guest.busy();
+        guest.must_leave().await;
+        assert!(!guest.may_be_cut());
+        guest.over();
+        guest.stuck(true);
+        let told = async {
+            guests.send_one_away(Duration::ZERO);
+            sleep(Duration::from_millis(limits::BODY_STALL_MS)).await;
+            assert!(guest.may_be_cut());
+            guests.send_one_away(Duration::ZERO);
+        };
+        timeout(Duration::from_secs(10), async { tokio::join!(guest.must_be_cut(), told) }).await.unwrap();
     }
 }

@@ -48,6 +48,12 @@ impl Socket {
         let _ = sockopt::set_socket_send_buffer_size(&*self.0, bytes);
     }
 
+    /// What the kernel may hold to be read, and of what is sent: twice what was asked for.
+    #[cfg(test)]
+    pub fn buffers(&self) -> (usize, usize) {
+        (sockopt::socket_recv_buffer_size(&*self.0).unwrap(), sockopt::socket_send_buffer_size(&*self.0).unwrap())
+    }
+
     /// At most two thirds of the kernel's buffer wait for the client to read them.
     pub fn has_room(&self) -> bool {
         let mut asked = [PollFd::new(&*self.0, PollFlags::OUT)];
