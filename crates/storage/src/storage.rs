@@ -261,9 +261,11 @@ impl Storage {
             }
         })?;
         let mut before: Vec<String> = Vec::new();
+        // What all names before took is held until they go.
+        let mut _before = None;
         if done.whole {
             before = std::mem::take(named).into_values().flatten().collect();
-            memory.shrink(u64::MAX);
+            _before = Some(memory.split(u64::MAX));
         }
         memory.join(done.memory)?;
         for (key, files) in done.named {
@@ -285,12 +287,19 @@ impl Storage {
     }
 
     /// Removes those of some files that no part names any more.
-    fn remove_unnamed(&self, before: Vec<String>, named: &BTreeMap<u64, Vec<String>>) {
+    fn remove_unnamed(&self, mut before: Vec<String>, named: &BTreeMap<u64, Vec<String>>) {
         if before.is_empty() {
             return;
         }
-        let still: HashSet<&String> = named.values().flatten().collect();
-        for name in before.iter().filter(|name| !still.contains(name)) {
+        before.sort_unstable();
+        before.dedup();
+        let mut is_named = vec![false; before.len()];
+        for name in named.values().flatten() {
+            if let Ok(at) = before.binary_search(name) {
+                is_named[at] = true;
+            }
+        }
+        for (name, _) in before.iter().zip(is_named).filter(|(_, is_named)| !is_named) {
             self.remove(name);
         }
     }

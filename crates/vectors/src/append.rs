@@ -19,6 +19,8 @@ use std::sync::Arc;
 
 /// Bytes of one upsert record: a payload that is read back from the log costs a read of its record.
 pub(crate) const RECORD_BYTES: usize = 32 << 10;
+/// Of so many points it is not booked where they stand: the writer writes one request at a time.
+const LOOKED_FREE: usize = 4096;
 /// Ids of one delete record.
 const DELETE_IDS: usize = RECORD_BYTES / 17;
 
@@ -36,6 +38,8 @@ pub(crate) struct Pending {
     pub(crate) what: Logged,
     /// Where its points stood in segments before it was logged.
     pub(crate) located: Located,
+    /// Covers `located`, where the points are many.
+    pub(crate) _looked: Option<Reservation>,
     pub(crate) answer: Option<Tell>,
 }
 
@@ -80,7 +84,7 @@ impl Writer {
         made
     }
 
-    /// Logs batches for all of which memory was promised.
+    /// Logs batches for all of which memory was promised. A log that cannot grow for all of them has none of them.
     pub(crate) fn log_upserts(
         &mut self,
         asker: Asker<'_>,
@@ -88,7 +92,11 @@ impl Writer {
         batches: Vec<Batch>,
         mut located: impl Iterator<Item = Located>,
     ) -> Result<()> {
-        let mut failed = Ok(());
+        let (records, bytes) = batches
+            .iter()
+            .map(upsert_records)
+            .fold((0, 0), |(records, sum), (ranges, bytes)| (records + ranges.len(), sum + bytes));
+        let mut failed = self.room_to_add(records, bytes);
         for batch in batches {
             match failed {
                 Ok(()) => failed = self.log_upsert(asker, collection, batch, located.next()).map(|_| ()),
@@ -107,13 +115,12 @@ impl Writer {
         located: Option<Located>,
     ) -> Result<u64> {
         let sequence = self.number();
-        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &batch.ids), Ok);
-        let logged =
-            located.and_then(|located| Ok((located, self.append_upsert(asker, collection, &batch, sequence)?)));
+        let looked = located.map_or_else(|| self.locate(collection, &batch.ids), |located| Ok((located, None)));
+        let logged = looked.and_then(|looked| Ok((looked, self.append_upsert(asker, collection, &batch, sequence)?)));
         match logged {
-            Ok((located, parts)) => {
+            Ok(((located, looked), parts)) => {
                 let (collection, what) = (collection.clone(), Logged::Upsert { batch, parts, sequence });
-                self.pending.push(Pending { collection, what, located, answer: None });
+                self.pending.push(Pending { collection, what, located, _looked: looked, answer: None });
                 Ok(sequence)
             }
             Err(error) => {
@@ -131,12 +138,8 @@ impl Writer {
         batch: &Batch,
         sequence: u64,
     ) -> Result<Vec<Part>> {
-        let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
-        let point_bytes =
-            |point: usize| 17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4);
-        let (ranges, bytes) = ranges(batch.ids.len(), point_bytes);
-        let heads = op::UPSERT_HEAD_BYTES + batch.columns.iter().map(|column| column.name.len() + 12).sum::<usize>();
-        self.room_to_add(ranges.len(), bytes + ranges.len() * heads)?;
+        let (ranges, bytes) = upsert_records(batch);
+        self.room_to_add(ranges.len(), bytes)?;
         begin(asker)?;
         let count = ranges.len();
         let mut parts = Vec::with_capacity(count);
@@ -149,6 +152,14 @@ impl Writer {
         Ok(parts)
     }
 
+    /// Where points stand in segments, and the memory for knowing that of many.
+    fn locate(&self, collection: &Collection, ids: &[PointId]) -> Result<(Located, Option<Reservation>)> {
+        let bytes = Located::bytes(ids.len());
+        let book = || self.shared.accounts.queries.try_reserve(bytes);
+        let looked = (ids.len() > LOOKED_FREE).then(book).transpose()?;
+        Ok((collection.locate(&self.shared.pages, ids)?, looked))
+    }
+
     /// Logs deletes; those of many ids in several records, each well below the log's limit.
     pub(crate) fn log_deletes(
         &mut self,
@@ -158,7 +169,10 @@ impl Writer {
         located: Option<Located>,
     ) -> Result<u64> {
         let sequence = self.number();
-        let located = located.map_or_else(|| collection.locate(&self.shared.pages, &ids), Ok)?;
+        let (located, looked) = match located {
+            Some(located) => (located, None),
+            None => self.locate(collection, &ids)?,
+        };
         let mut position = CLEAN;
         let (count, bytes) = delete_bytes(ids.len());
         self.room_to_free(count, bytes)?;
@@ -169,7 +183,7 @@ impl Writer {
             position = position.min(self.log.append_part(sequence, &self.record, at + 1 == count)?);
         }
         let (collection, what) = (collection.clone(), Logged::Delete { ids, position });
-        self.pending.push(Pending { collection, what, located, answer: None });
+        self.pending.push(Pending { collection, what, located, _looked: looked, answer: None });
         Ok(sequence)
     }
 
@@ -200,9 +214,19 @@ impl Writer {
         }
         let ids = points.iter().map(|(id, _)| *id).collect();
         let (collection, what) = (collection.clone(), Logged::Payloads { ids, payloads, memory });
-        self.pending.push(Pending { collection, what, located, answer: None });
+        self.pending.push(Pending { collection, what, located, _looked: None, answer: None });
         Ok(())
     }
+}
+
+/// The points of each record of an upsert, and the bytes of all records.
+fn upsert_records(batch: &Batch) -> (Vec<Range<usize>>, usize) {
+    let vectors: usize = batch.columns.iter().map(|column| column.dim * 4 + 4).sum();
+    let point_bytes = |point: usize| 17 + vectors + batch.payloads.get(point).map_or(0, |payload| payload.len() + 4);
+    let (ranges, bytes) = ranges(batch.ids.len(), point_bytes);
+    let head = op::UPSERT_HEAD_BYTES + batch.columns.iter().map(|column| column.name.len() + 12).sum::<usize>();
+    let heads = ranges.len() * head;
+    (ranges, bytes + heads)
 }
 
 /// Points that share a record, and the bytes of all: as many as it has bytes for, and at least one.

@@ -40,7 +40,12 @@ impl Bits {
     }
 
     pub(crate) fn words(&self) -> Vec<u64> {
-        self.words.iter().map(|word| word.load(Ordering::Relaxed)).collect()
+        self.each_word().collect()
+    }
+
+    /// Its words, each as it is when its turn comes.
+    pub(crate) fn each_word(&self) -> impl Iterator<Item = u64> {
+        self.words.iter().map(|word| word.load(Ordering::Relaxed))
     }
 
     /// Clears every bit of `words` that is set here.
@@ -48,13 +53,11 @@ impl Bits {
         words.iter_mut().zip(&self.words).for_each(|(word, own)| *word &= !own.load(Ordering::Acquire));
     }
 
-    /// Sets every bit that is set in `words` (as many as fit).
-    pub(crate) fn merge(&self, words: &[u64]) {
-        for (index, mut word) in words.iter().copied().enumerate() {
-            while word != 0 {
-                self.set((index * 64) as u32 + word.trailing_zeros());
-                word &= word - 1;
-            }
+    /// Sets every bit that is set in `word`, which is the `index`-th.
+    pub(crate) fn merge(&self, index: usize, mut word: u64) {
+        while word != 0 {
+            self.set((index * 64) as u32 + word.trailing_zeros());
+            word &= word - 1;
         }
     }
 }

@@ -12,11 +12,11 @@
 //! has whole upserts, whole payloads and ids, so replay never has to read anything else. A change done twice gives what it
 //! gives once: one that ended half-way is simply sent again.
 
-use crate::api::{Batch, Mode, Parts, PayloadChange, Selection, Write};
+use crate::api::{Batch, Column, Mode, Parts, PayloadChange, Selection, Write};
 use crate::collection::{Collection, Located};
 use crate::health::FaultKind;
 use crate::payload_write::{self, Changed};
-use crate::rewrite::{self, VectorChange};
+use crate::rewrite::{self, Resolved, VectorChange};
 use crate::shared::Shared;
 use crate::writer::{Answer, Reply, Request};
 use crate::{conditional, read};
@@ -24,6 +24,7 @@ use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
 use ramekin_fields::Filter;
 use ramekin_memory::Reservation;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -47,10 +48,10 @@ pub(crate) struct Change {
     pub(crate) answer: Answer,
 }
 
-/// What is logged and applied as one.
+/// What is logged at one go: all of it, or nothing where the log has no room. A crash leaves all or nothing of ids and of payloads.
 pub(crate) enum What {
     Delete(Vec<PointId>),
-    /// Whole points that take the place of what was read; no id is named twice.
+    /// Whole points that take the place of what was read; no id is named twice. A crash leaves each batch or nothing of it.
     Upserts(Vec<Batch>),
     Payloads(Vec<(PointId, Box<str>)>),
 }
@@ -62,8 +63,6 @@ pub(crate) struct Piece {
     pub(crate) located: Vec<Located>,
     /// Who may give the change up before the first of its pieces is logged.
     pub(crate) asker: Option<cancel::Token>,
-    /// What its data holds.
-    pub(crate) _memory: Vec<Reservation>,
 }
 
 /// Sees a piece through until it is applied.
@@ -147,6 +146,7 @@ impl Changer<'_> {
         }
     }
 
+    /// Sees a piece through; `memory` is what its data holds until it is applied.
     fn log(&mut self, what: What, memory: Vec<Reservation>) -> Result<()> {
         let locate = |ids: &[PointId]| self.collection.locate(&self.shared.pages, ids);
         let located = match &what {
@@ -157,7 +157,8 @@ impl Changer<'_> {
                 vec![locate(&ids)?]
             }
         };
-        (self.log)(Piece { what, located, asker: self.asker.clone(), _memory: memory })?;
+        (self.log)(Piece { what, located, asker: self.asker.clone() })?;
+        drop(memory);
         self.logged = true;
         Ok(())
     }
@@ -254,30 +255,57 @@ impl Changer<'_> {
         change: &VectorChange,
         missing: &mut Option<PointId>,
     ) -> Result<()> {
-        for from in (0..ids.len()).step_by(REWRITE_POINTS) {
-            let range = from..(from + REWRITE_POINTS).min(ids.len());
-            self.see(gathered, &ids[range.clone()])?;
-            let (batch, absent) = rewrite::resolve(self.shared, self.collection, ids, change, range)?;
+        let make = |changer: &Self, range| rewrite::resolve(changer.shared, changer.collection, ids, change, range);
+        self.by_steps(gathered, ids, make, |changer, gathered, Resolved { batch, memory, missing: absent }| {
             *missing = missing.or(absent);
-            self.gather(gathered, batch)?;
-        }
-        Ok(())
+            changer.gather(gathered, batch, memory)
+        })
     }
 
     fn write_conditionally(&mut self, batch: &Batch, mode: Mode, filter: &Filter) -> Result<()> {
         let mut gathered = Gathered::default();
-        for from in (0..batch.ids.len()).step_by(REWRITE_POINTS) {
-            let range = from..(from + REWRITE_POINTS).min(batch.ids.len());
-            self.see(&mut gathered, &batch.ids[range.clone()])?;
-            let mut batch = conditional::written(self.shared, self.collection, batch, range, mode, filter)?;
-            if mode == Mode::Vectors {
-                let ids = std::mem::take(&mut batch.ids);
-                self.rewrite_into(&mut gathered, &ids, &VectorChange::Replace(batch), &mut None)?;
-            } else {
-                self.gather(&mut gathered, batch)?;
+        let make = |changer: &Self, range| {
+            conditional::written(changer.shared, changer.collection, batch, range, mode, filter)
+        };
+        self.by_steps(&mut gathered, &batch.ids, make, |changer, gathered, (mut batch, memory)| {
+            if mode != Mode::Vectors {
+                return changer.gather(gathered, batch, memory);
+            }
+            let ids = std::mem::take(&mut batch.ids);
+            changer.rewrite_into(gathered, &ids, &VectorChange::Replace(batch), &mut None)
+        })?;
+        self.log_gathered(&mut gathered)
+    }
+
+    /// Makes new points of some at a time, and hands them on. Where memory is short: of fewer at a time, after what was
+    /// gathered so far has made room, and once others have let go of theirs.
+    fn by_steps<T>(
+        &mut self,
+        gathered: &mut Gathered,
+        ids: &[PointId],
+        make: impl Fn(&Self, Range<usize>) -> Result<T>,
+        mut hand_on: impl FnMut(&mut Self, &mut Gathered, T) -> Result<()>,
+    ) -> Result<()> {
+        let (mut from, mut most, mut again) = (0, REWRITE_POINTS, 0);
+        while from < ids.len() {
+            let range = from..(from + most).min(ids.len());
+            self.see(gathered, &ids[range.clone()])?;
+            match make(self, range.clone()) {
+                Err(error) if error.kind().is_memory() && range.len() > 1 => most = range.len() / 2,
+                Err(error) if error.kind().is_memory() && !gathered.batches.is_empty() => {
+                    self.log_gathered(gathered)?
+                }
+                Err(error) if error.kind() == Kind::Busy && self.may_wait(again) => {
+                    again += 1;
+                    self.shared.sealed.wait_past(self.shared.sealed.count(), LOOK_AGAIN);
+                }
+                made => {
+                    hand_on(self, gathered, made?)?;
+                    (from, most, again) = (range.end, (most * 2).min(REWRITE_POINTS), 0);
+                }
             }
         }
-        self.log_gathered(&mut gathered)
+        Ok(())
     }
 
     /// Before points are read that are to be changed: one that is changed again is made of what the piece before left there.
@@ -287,20 +315,23 @@ impl Changer<'_> {
     }
 
     /// Adds changed points to a piece. One batch may be as big as all new points together may be.
-    fn gather(&mut self, gathered: &mut Gathered, batch: Batch) -> Result<()> {
+    fn gather(&mut self, gathered: &mut Gathered, batch: Batch, memory: Reservation) -> Result<()> {
         let is_full = gathered.bytes > 0 && gathered.bytes + batch.bytes() > PIECE_BYTES;
         if is_full || gathered.named.len() + batch.ids.len() > PIECE_POINTS {
             self.log_gathered(gathered)?;
         }
-        gathered.bytes += batch.bytes();
-        gathered.named.extend(batch.ids.iter().copied());
-        gathered.batches.extend((!batch.ids.is_empty()).then_some(batch));
+        if !batch.ids.is_empty() {
+            gathered.bytes += batch.bytes();
+            gathered.named.extend(batch.ids.iter().copied());
+            gathered.batches.push(batch);
+            gathered.memory.push(memory);
+        }
         Ok(())
     }
 
     fn log_gathered(&mut self, gathered: &mut Gathered) -> Result<()> {
-        let Gathered { batches, .. } = std::mem::take(gathered);
-        if batches.is_empty() { Ok(()) } else { self.log(What::Upserts(batches), Vec::new()) }
+        let Gathered { batches, memory, .. } = std::mem::take(gathered);
+        if batches.is_empty() { Ok(()) } else { self.log(What::Upserts(batches), memory) }
     }
 }
 
@@ -308,13 +339,26 @@ impl Changer<'_> {
 #[derive(Default)]
 struct Gathered {
     batches: Vec<Batch>,
+    /// What the batches hold.
+    memory: Vec<Reservation>,
     named: HashSet<PointId>,
     bytes: usize,
 }
 
+/// Bytes of a point in a batch beside its vectors and its payload's text.
+pub(crate) const POINT_BYTES: usize = size_of::<PointId>() + size_of::<Box<str>>();
+
 impl Batch {
-    fn bytes(&self) -> usize {
-        let vectors: usize = self.columns.iter().map(|column| column.data.len() * 4).sum();
-        vectors + self.payloads.iter().map(|text| text.len()).sum::<usize>()
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes_of(0..self.ids.len())
+    }
+
+    /// Bytes of some of its points.
+    pub(crate) fn bytes_of(&self, range: Range<usize>) -> usize {
+        let points = range.len();
+        let has = |column: &&Column| column.present.iter().filter(|at| range.contains(&(**at as usize))).count();
+        let vectors: usize = self.columns.iter().map(|column| has(&column) * (column.dim * 4 + 4)).sum();
+        let payloads: usize = self.payloads.iter().skip(range.start).take(points).map(|text| text.len()).sum();
+        points * POINT_BYTES + vectors + payloads
     }
 }

@@ -296,7 +296,7 @@ impl Collection {
             }
         }
         for (segment, rows) in located.segments.iter().filter(|(segment, _)| view.holds(segment)) {
-            let alive = rows.iter().filter(|(_, row)| !segment.dead.get(*row));
+            let alive = rows.iter().flatten().filter(|(_, row)| !segment.dead.get(*row));
             segment.changes.put(alive.map(|(at, row)| (*row, payloads[*at as usize])), memory)?;
         }
         Ok(())
@@ -333,8 +333,9 @@ impl Collection {
 /// wait for it can come after.
 #[derive(Default)]
 pub(crate) struct Located {
-    /// Of each segment that was looked at, which of the points stand in it, and their rows.
-    segments: Vec<(Arc<Segment>, Vec<Found>)>,
+    /// Of each segment that was looked at, which of the points stand in it, and their rows: a list for each that were
+    /// looked up together.
+    segments: Vec<(Arc<Segment>, Vec<Box<[Found]>>)>,
 }
 
 /// How often memory to read with is asked for where a write is logged already: each time waits for who reads now, and in the
@@ -344,6 +345,9 @@ const LOOKS: u32 = 50;
 /// Which of the points, and its row.
 type Found = (u32, u32);
 
+/// Points that are looked up together: what a lookup holds of each while it goes on is not booked.
+const LOOK_IDS: usize = 1024;
+
 impl Located {
     fn knows(&self, segment: &Arc<Segment>) -> bool {
         self.segments.iter().any(|(known, _)| Arc::ptr_eq(known, segment))
@@ -351,11 +355,16 @@ impl Located {
 
     fn look(&mut self, pages: &Pages, ids: &[PointId], segments: impl Iterator<Item = Arc<Segment>>) -> Result<()> {
         for segment in segments {
-            let rows = segment.find(pages, ids)?;
-            let found = (0u32..).zip(rows).filter_map(|(at, row)| Some((at, row?)));
-            // A dead row stays dead.
-            let alive = found.filter(|(_, row)| !segment.dead.get(*row)).collect();
-            self.segments.push((segment, alive));
+            let mut lists = Vec::with_capacity(ids.len().div_ceil(LOOK_IDS));
+            let mut at = 0u32;
+            for ids in ids.chunks(LOOK_IDS) {
+                let rows = segment.find(pages, ids)?;
+                let found = (at..).zip(rows).filter_map(|(at, row)| Some((at, row?)));
+                // A dead row stays dead.
+                lists.push(found.filter(|(_, row)| !segment.dead.get(*row)).collect());
+                at += ids.len() as u32;
+            }
+            self.segments.push((segment, lists));
         }
         Ok(())
     }
@@ -375,10 +384,15 @@ impl Located {
         Ok(())
     }
 
+    /// Bytes of where so many points stand: each is alive in one segment at most.
+    pub(crate) fn bytes(points: usize) -> u64 {
+        (points * size_of::<Found>()) as u64
+    }
+
     /// All of them are dead from now on.
     fn kill(self) {
         for (segment, rows) in self.segments {
-            rows.into_iter().for_each(|(_, row)| _ = segment.dead.set(row));
+            rows.iter().flatten().for_each(|(_, row)| _ = segment.dead.set(*row));
         }
     }
 }

@@ -16,9 +16,10 @@ use crate::read;
 use crate::shared::Shared;
 use ramekin_base::Result;
 use ramekin_fields::Filter;
+use ramekin_memory::Reservation;
 use std::ops::Range;
 
-/// Of some points of a batch those that are to be written.
+/// Of some points of a batch those that are to be written, and the memory for them.
 pub(crate) fn written(
     shared: &Shared,
     collection: &Collection,
@@ -26,7 +27,7 @@ pub(crate) fn written(
     range: Range<usize>,
     mode: Mode,
     filter: &Filter,
-) -> Result<Batch> {
+) -> Result<(Batch, Reservation)> {
     let ids = &batch.ids[range.clone()];
     let filter = collection.config.load().resolve(filter, &shared.accounts.queries)?;
     let look = |view: &crate::collection::View, (): &()| {
@@ -41,7 +42,10 @@ pub(crate) fn written(
         Ok(Some(places.iter().map(is_written).collect::<Vec<bool>>()))
     };
     let written = read::on_view(collection, |_| Ok(()), look)?;
-    Ok(part(batch, range, &written))
+    let mut memory = shared.accounts.queries.try_reserve(batch.bytes_of(range.clone()) as u64)?;
+    let part = part(batch, range, &written);
+    memory.shrink(memory.bytes().saturating_sub(part.bytes() as u64));
+    Ok((part, memory))
 }
 
 /// The points of `range` that are `kept`.
@@ -50,8 +54,10 @@ fn part(batch: &Batch, range: Range<usize>, kept: &[bool]) -> Batch {
     // Where a point of the batch stands in what is left.
     let place = |point: u32| kept[..point as usize - range.start].iter().filter(|kept| **kept).count() as u32;
     let column = |column: &Column| {
-        let (mut present, mut data) = (Vec::new(), Vec::new());
-        for (at, point) in column.present.iter().enumerate().filter(|(_, point)| is_kept(**point as usize)) {
+        let kept = || column.present.iter().enumerate().filter(|(_, point)| is_kept(**point as usize));
+        let points = kept().count();
+        let (mut present, mut data) = (Vec::with_capacity(points), Vec::with_capacity(points * column.dim));
+        for (at, point) in kept() {
             present.push(place(*point));
             data.extend_from_slice(&column.data[at * column.dim..(at + 1) * column.dim]);
         }

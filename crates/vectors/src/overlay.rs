@@ -46,14 +46,16 @@ pub(crate) struct DeadRows {
 
 pub(crate) fn write_dead(shared: &Shared, segment: &Segment) -> Result<DeadRows> {
     let account = &shared.accounts.manifest;
-    let words = segment.dead.words();
     let path = shared.storage.new_path("dead");
     let mut out = shared.pages.create(&path, account)?;
     out.begin(DEAD, Priority::Ids)?;
-    words.iter().try_for_each(|word| out.write(&word.to_le_bytes()))?;
+    let mut dead = 0;
+    for word in segment.dead.each_word() {
+        dead += u64::from(word.count_ones());
+        out.write(&word.to_le_bytes())?;
+    }
     out.end()?;
     out.finish(b"{}")?;
-    let dead = words.iter().map(|word| u64::from(word.count_ones())).sum();
     Ok(DeadRows { name: shared.storage.name_of(&path)?, dead })
 }
 
@@ -67,15 +69,15 @@ pub(crate) fn read_dead(shared: &Shared, segment: &Segment, name: &str, account:
     }
     let mut bytes = [0; 8];
     let mut stream = section.stream(account, 64 << 10)?;
-    let mut words = Vec::with_capacity(rows.div_ceil(64));
-    for _ in 0..rows.div_ceil(64) {
+    for index in 0..rows.div_ceil(64) {
         stream.read_exact(&mut bytes)?;
-        words.push(u64::from_le_bytes(bytes));
+        let word = u64::from_le_bytes(bytes);
+        // The last word has bits for rows that there are not.
+        if rows / 64 == index && word >> (rows % 64) != 0 {
+            return Err(Error::corrupt("an overlay names rows that are not there").at(name));
+        }
+        segment.dead.merge(index, word);
     }
-    if !rows.is_multiple_of(64) && words.last().is_some_and(|last| last >> (rows % 64) != 0) {
-        return Err(Error::corrupt("an overlay names rows that are not there").at(name));
-    }
-    segment.dead.merge(&words);
     *segment.dead_rows.lock() = Some(DeadRows { name: name.to_owned(), dead: segment.dead.count() });
     Ok(())
 }

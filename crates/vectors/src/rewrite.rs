@@ -2,10 +2,12 @@
 //! names, so that replay never has to read anything else. Changes of payloads: `payload_write.rs`.
 
 use crate::api::{Batch, Column, Parts, PayloadParts, Record, VectorParts};
+use crate::change::POINT_BYTES;
 use crate::collection::Collection;
 use crate::read;
 use crate::shared::Shared;
 use ramekin_base::{PointId, Result};
+use ramekin_memory::Reservation;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -17,18 +19,34 @@ pub(crate) enum VectorChange {
     Delete(Vec<String>),
 }
 
-/// The points of `range` as they will be, and the first of their ids that no point has.
+/// Points as they will be.
+pub(crate) struct Resolved {
+    pub(crate) batch: Batch,
+    /// Covers the batch.
+    pub(crate) memory: Reservation,
+    /// The first of the ids that no point has.
+    pub(crate) missing: Option<PointId>,
+}
+
+/// The points of `range` as they will be.
 pub(crate) fn resolve(
     shared: &Shared,
     collection: &Collection,
     ids: &[PointId],
     change: &VectorChange,
     range: Range<usize>,
-) -> Result<(Batch, Option<PointId>)> {
+) -> Result<Resolved> {
     let ids = &ids[range.clone()];
     let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
     let held = read::get(shared, collection, ids, &parts)?;
     let missing = read::missing(ids, &held.value);
+    // What is in the records stands in the batch too before they go, and a new vector in a record besides.
+    let stored: usize = held.value.iter().map(bytes_of).sum();
+    let new = match change {
+        VectorChange::Replace(batch) => batch.bytes_of(range.clone()),
+        VectorChange::Delete(_) => 0,
+    };
+    let mut memory = shared.accounts.queries.try_reserve((stored + 2 * new) as u64)?;
     let mut records: HashMap<PointId, Record> = held.value.into_iter().map(|record| (record.id, record)).collect();
     match change {
         VectorChange::Replace(batch) => replace_vectors(batch, range.start, ids, &mut records),
@@ -36,7 +54,15 @@ pub(crate) fn resolve(
             record.vectors.get_or_insert_default().retain(|(name, _)| !names.contains(name));
         }),
     }
-    Ok((batch(ids, records), missing))
+    let batch = batch(ids, records);
+    memory.shrink(memory.bytes().saturating_sub(batch.bytes() as u64));
+    Ok(Resolved { batch, memory, missing })
+}
+
+/// Bytes of a point of a batch made of this record.
+fn bytes_of(record: &Record) -> usize {
+    let vectors = record.vectors.iter().flatten().map(|(_, vector)| vector.len() * 4 + 4).sum::<usize>();
+    POINT_BYTES + record.payload.as_ref().map_or(0, String::len) + vectors
 }
 
 /// `ids` are those of the batch from `from` on.
@@ -64,7 +90,10 @@ fn batch(ids: &[PointId], mut records: HashMap<PointId, Record>) -> Batch {
         batch.payloads.push(if payload == "{}" { "".into() } else { payload.into() });
         for (name, vector) in record.vectors.unwrap_or_default() {
             let at = batch.columns.iter().position(|column| column.name == name).unwrap_or_else(|| {
-                batch.columns.push(Column { name, dim: vector.len(), present: Vec::new(), data: Vec::new() });
+                let has_it = |record: &&Record| record.vectors.iter().flatten().any(|(other, _)| *other == name);
+                let (points, dim) = (1 + records.values().filter(has_it).count(), vector.len());
+                let (present, data) = (Vec::with_capacity(points), Vec::with_capacity(points * dim));
+                batch.columns.push(Column { name, dim, present, data });
                 batch.columns.len() - 1
             });
             batch.columns[at].present.push(point);

@@ -10,7 +10,7 @@ use ramekin_disk::Disk;
 use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_fields::Schema;
 use ramekin_memory::Budget;
-use ramekin_vectors::{AliasAction, CollectionPatch, PayloadChange, Selection, Wait, Write, Written};
+use ramekin_vectors::{AliasAction, Batch, CollectionPatch, PayloadChange, Record, Selection, Wait, Write, Written};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use world::{Model, NAME, Point, World, id, must, upsert};
@@ -170,4 +170,32 @@ fn a_change_that_ends_half_way_is_not_called_refused() {
     disk.set_faults(Faults::default());
     change().unwrap();
     assert!(world.contents().unwrap().iter().all(|record| record.payload.as_deref().unwrap().contains("new")));
+}
+
+/// A piece of several batches, with more or less room in the log's file, and none for another file.
+#[test]
+fn a_piece_that_the_log_has_no_room_for_is_refused_whole() {
+    let mut seen = [0, 0];
+    for filler in 0..16 {
+        let disk = Arc::new(SimDisk::new(1, Faults::default()));
+        let (world, _) = filled(&disk, 256);
+        let long = |bytes: usize| PayloadChange::Overwrite(format!(r#"{{"t":"{}"}}"#, "x".repeat(bytes)).into());
+        world.write(Write::Payload { points: everything(), change: long(1_000) }).unwrap();
+        for _ in 0..filler {
+            let few = Selection::Ids((1_000..1_010).map(PointId::Num).collect());
+            world.write(upsert(&[(PointId::Num(1_000), 1)])).unwrap();
+            world.write(Write::Payload { points: few, change: long(100_000) }).unwrap();
+        }
+        disk.set_faults(Faults { bytes_max: Some(1), ..Faults::default() });
+        let points: Vec<_> = (0..256).map(|number| (id(number), 9_999)).collect();
+        let Write::Upsert(batch) = upsert(&points) else { unreachable!() };
+        let done = world.write(Write::UpdateVectors(Batch { payloads: Vec::new(), ..batch }));
+        let has_new = |record: &&Record| record.vectors.as_ref().unwrap()[0].1 == world::vector(9_999);
+        match (done, world.contents().unwrap().iter().filter(has_new).count()) {
+            (Ok(()), 256) => seen[0] += 1,
+            (Err(error), 0) if error.kind() == Kind::NoSpace => seen[1] += 1,
+            (done, changed) => panic!("{changed} points were changed, and the answer is {done:?}"),
+        }
+    }
+    assert!(seen.iter().all(|count| *count > 0), "{seen:?}");
 }
