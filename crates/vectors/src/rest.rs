@@ -21,7 +21,7 @@ use crate::shared::{Limits, Shared};
 use crate::writer::Request;
 use parking_lot::{Mutex, MutexGuard};
 use ramekin_base::lock::{Guard, Ranked};
-use ramekin_base::{Kind, Result};
+use ramekin_base::{Error, Kind, Result};
 use ramekin_memory::{Account, Yield};
 use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -184,6 +184,20 @@ fn wake_up(shared: &Shared) -> Result<()> {
 /// Before a write: a seal has its memory.
 pub(crate) fn wake(shared: &Shared) -> Result<()> {
     awake(shared).map(|_| ())
+}
+
+/// The same for who may not wait for readers: `Busy` says that they still use what is needed, and what they let go of is held on to.
+pub(crate) fn try_wake(shared: &Shared) -> Result<()> {
+    if is_at_rest(shared) {
+        let others = || Error::busy("somebody else takes the memory for what is new back");
+        let _waking = shared.rest.waking.try_lock().ok_or_else(others)?;
+        let (seal, bytes) = (&shared.accounts.seal, shared.limits().seal_work);
+        if seal.set_floor(bytes).is_err() {
+            seal.raise_floor(bytes);
+            seal.set_floor(bytes)?;
+        }
+    }
+    wake(shared)
 }
 
 /// Before a merge: [`work`], and a merge has its memory.

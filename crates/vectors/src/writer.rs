@@ -40,6 +40,9 @@ const PAUSE_MOST: Duration = Duration::from_secs(1);
 /// A write that waits for memory is tried again after so long, whether something was written out or not.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
+/// A write that waits for readers of a store at rest is tried again after so long.
+const WAKE_AGAIN: Duration = Duration::from_millis(10);
+
 /// Makes an operation on names from what the store is when its turn comes; `None`: nothing to do.
 pub(crate) type MakeMeta = Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>;
 
@@ -255,8 +258,13 @@ impl Writer {
                 }
                 // A log that has what memory lacks takes no more.
                 let current = self.check_current().and_then(|()| collection.check_current());
-                if let Err(error) = current.and_then(|()| rest::wake(&self.shared)) {
-                    return (answer.done)(Err(error));
+                match current.and_then(|()| self.wake(&answer)) {
+                    Ok(true) => {}
+                    Ok(false) => {
+                        self.hold(&collection, Hold::Until(self.shared.options.clock.now() + WAKE_AGAIN));
+                        return self.put_back(collection, write, answer);
+                    }
+                    Err(error) => return (answer.done)(Err(error)),
                 }
                 self.shared.reach("write");
                 collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
@@ -315,6 +323,15 @@ impl Writer {
         match logged {
             Ok(sequence) => self.answer_last(Tell::Client { answer, sequence }),
             Err(error) => (answer.done)(Err(error)),
+        }
+    }
+
+    /// A seal has its memory. False: readers still use it; the write waits for them in the queue, as its client does.
+    fn wake(&self, answer: &Answer) -> Result<bool> {
+        match rest::try_wake(&self.shared) {
+            Err(error) if self.may_wait(answer, &error) => Ok(false),
+            Err(_) => rest::wake(&self.shared).map(|()| true),
+            Ok(()) => Ok(true),
         }
     }
 

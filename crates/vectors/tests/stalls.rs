@@ -5,7 +5,7 @@
 mod gate;
 
 use gate::{Call, Gate, Gated};
-use ramekin_base::{PointId, SystemClock};
+use ramekin_base::{PointId, SystemClock, cancel};
 use ramekin_disk::{Engine, probe};
 use ramekin_fields::{Condition, FieldCondition, Filter, Match, Scalar, Test};
 use ramekin_memory::Budget;
@@ -20,6 +20,7 @@ const DIM: usize = 4;
 /// A store with its threads, on a disk behind a gate.
 struct Held {
     store: Store,
+    budget: Budget,
     gate: Gate,
     _folder: tempfile::TempDir,
 }
@@ -28,9 +29,10 @@ impl Held {
     fn new(collections: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let gate = Gate::default();
-        let store = open(folder.path(), &gate);
+        let budget = Budget::new(64 << 20);
+        let store = open(folder.path(), &gate, &budget);
         collections.iter().for_each(|name| create(&store, name));
-        Self { store, gate, _folder: folder }
+        Self { store, budget, gate, _folder: folder }
     }
 }
 
@@ -41,13 +43,12 @@ impl Drop for Held {
     }
 }
 
-fn open(folder: &Path, gate: &Gate) -> Store {
+fn open(folder: &Path, gate: &Gate, budget: &Budget) -> Store {
     let (disk, _) = probe(folder, Some(Engine::Pread)).unwrap();
     let disk = Arc::new(Gated { disk, gate: gate.clone() });
-    let budget = Budget::new(64 << 20);
-    let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 1 << 36).unwrap();
+    let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), budget, 1 << 36).unwrap();
     let account = budget.root().child("vectors", "");
-    let (folder, clock) = (folder.to_owned(), Arc::new(SystemClock::new()));
+    let (folder, clock, budget) = (folder.to_owned(), Arc::new(SystemClock::new()), budget.clone());
     Store::open(StoreOptions { disk, folder, pages, budget, account, clock, build_threads: 1, threads: true }).unwrap()
 }
 
@@ -165,4 +166,27 @@ fn a_long_change_stops_only_the_writes_of_its_own_collection() {
     answer.recv().unwrap().unwrap();
     answer.recv().unwrap().unwrap();
     assert_eq!((count(store, "c"), count(store, "new")), (1, 2));
+}
+
+#[test]
+fn a_write_for_which_a_store_at_rest_has_no_memory_waits_and_stops_no_change_of_names() {
+    let held = Held::new(&["c"]);
+    let (store, budget) = (&held.store, &held.budget);
+    // As sections do that have readers, it holds all that a store at rest lends.
+    let mut lent = budget.root().child("held", "").yielding().try_reserve(0).unwrap();
+    while lent.grow(64 << 10).is_ok() {}
+    let (done, answer) = mpsc::sync_channel(1);
+    let done = Box::new(move |outcome| done.send(outcome).unwrap());
+    let token = cancel::Token::new();
+    cancel::scope(&token, || store.write("c", points(0..1, 0), Wait::Visible, Vec::new(), done)).unwrap();
+    for _ in 0..20 {
+        // There is no such index: the writer has nothing to do for it.
+        store.set_index("c", ramekin_fields::Path::of_key("t"), None).unwrap();
+        assert!(answer.try_recv().is_err());
+    }
+    // It would have been refused long before.
+    assert!(answer.recv_timeout(std::time::Duration::from_millis(1500)).is_err());
+    drop(lent);
+    answer.recv().unwrap().unwrap();
+    assert_eq!(count(store, "c"), 1);
 }
