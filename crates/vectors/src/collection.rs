@@ -333,9 +333,8 @@ impl Collection {
 /// wait for it can come after.
 #[derive(Default)]
 pub(crate) struct Located {
-    /// Of each segment that was looked at, which of the points stand in it, and their rows: a list for each that were
-    /// looked up together.
-    segments: Vec<(Arc<Segment>, Vec<Box<[Found]>>)>,
+    /// Of each segment that was looked at, which of the points stand in it, and their rows.
+    segments: Vec<(Arc<Segment>, Lists)>,
 }
 
 /// How often memory to read with is asked for where a write is logged already: each time waits for who reads now, and in the
@@ -344,6 +343,9 @@ const LOOKS: u32 = 50;
 
 /// Which of the points, and its row.
 type Found = (u32, u32);
+
+/// A list for each points that were looked up together.
+type Lists = Vec<Box<[Found]>>;
 
 /// Points that are looked up together: what a lookup holds of each while it goes on is not booked.
 const LOOK_IDS: usize = 1024;

@@ -74,23 +74,22 @@ fn watched(world: &World) -> Arc<AtomicU64> {
 
 #[test]
 fn points_that_are_written_anew_are_booked_until_they_are_applied() {
-    let changes: [(fn(u64) -> Write, u64); 3] = [
-        (|tag| Write::UpdateVectors(other_vectors(tag)), TEXT as u64 * 15),
-        (|_| Write::DeleteVectors { points: everything(), names: vec![String::new()] }, TEXT as u64 * 15),
-        (
-            |tag| {
-                let Write::Upsert(batch) = long(tag) else { unreachable!() };
-                Write::Conditional { batch, mode: Mode::Upsert, filter: Default::default() }
-            },
-            TEXT as u64 * 15,
-        ),
-    ];
-    for (change, least) in changes {
+    let conditional = || match long(2) {
+        Write::Upsert(batch) => Write::Conditional { batch, mode: Mode::Upsert, filter: Default::default() },
+        _ => unreachable!(),
+    };
+    // Half a MiB of them is a piece.
+    let least = 15 * TEXT as u64;
+    for change in [
+        Write::UpdateVectors(other_vectors(2)),
+        Write::DeleteVectors { points: everything(), names: vec![String::new()] },
+        conditional(),
+    ] {
         let world = world();
         world.write(long(1)).unwrap();
         let most = watched(&world);
         let before = queries(&world.budget);
-        world.write(change(2)).unwrap();
+        world.write(change).unwrap();
         let booked = most.load(Ordering::SeqCst);
         assert!(booked >= before + least, "{booked} booked while at least {least} were held");
         assert_eq!(queries(&world.budget), before);
