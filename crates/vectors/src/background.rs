@@ -229,7 +229,7 @@ fn swap_merged(
         if let Some(segment) = segment {
             carry_fresh(rows, segment, &mut memory)?;
             for (input, old) in rows.inputs().iter().enumerate() {
-                newly_set(&rows.dead_before[input], &old.dead.words(), |row| {
+                newly_set(&rows.dead_before[input], old.dead.each_word(), |row| {
                     rows.new_row(input, row).into_iter().for_each(|row| _ = segment.dead.set(row));
                 });
             }
@@ -247,7 +247,7 @@ fn swap_merged(
 
 /// Memory for what changed since the changes before were carried over, and as much again for what changes meanwhile.
 fn fresh_memory(shared: &Shared, rows: &MergeRows) -> Result<Reservation> {
-    let fresh: usize = rows.inputs().iter().map(|input| input.changes.fresh().len()).sum();
+    let fresh: usize = rows.inputs().iter().map(|input| input.changes.fresh_len()).sum();
     shared.accounts.patches.try_reserve((2 * fresh + 64) as u64 * PATCH_BYTES)
 }
 

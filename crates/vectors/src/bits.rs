@@ -63,8 +63,8 @@ impl Bits {
 }
 
 /// Calls `each` with every bit set in `now` and clear in `before`.
-pub(crate) fn newly_set(before: &[u64], now: &[u64], mut each: impl FnMut(u32)) {
-    for (index, now) in now.iter().enumerate() {
+pub(crate) fn newly_set(before: &[u64], now: impl Iterator<Item = u64>, mut each: impl FnMut(u32)) {
+    for (index, now) in now.enumerate() {
         let mut word = now & !before.get(index).copied().unwrap_or(0);
         while word != 0 {
             each((index * 64) as u32 + word.trailing_zeros());

@@ -119,7 +119,12 @@ impl Changes {
         inner.fresh.len() + inner.folding.len()
     }
 
-    /// The changes that came since the last fold began.
+    /// How many changes came since the last fold began.
+    pub(crate) fn fresh_len(&self) -> usize {
+        self.inner.read().fresh.len()
+    }
+
+    /// The changes that came since the last fold began: few, where a fold was a moment ago.
     pub(crate) fn fresh(&self) -> Vec<(u32, PayloadAt)> {
         self.inner.read().fresh.iter().map(|(row, at)| (*row, *at)).collect()
     }

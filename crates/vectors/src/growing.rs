@@ -457,7 +457,7 @@ impl Inner {
     }
 
     pub(crate) fn died_since(&self, before: &[u64], each: impl FnMut(u32)) {
-        newly_set(before, &self.dead, each);
+        newly_set(before, self.dead.iter().copied(), each);
     }
 
     /// Offers the live vectors of a column to `top` that may pass, from chunk `from` on, about [`SCAN_BYTES`] of them. Returns
