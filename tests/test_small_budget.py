@@ -218,3 +218,48 @@ def test_a_payload_that_is_larger_as_a_tree_than_all_memory_is_read_whole_and_re
         assert rest.ask("POST", "/collections/c/points/payload/clear", {"points": [1]}).status == 200
         assert get(1, ["a"]).result[0]["payload"] == {}
         assert server.alive() and server.peak() <= server.budget
+
+
+def indexed_collection(rest, name, dim, fields, wait_s=20):
+    answer = rest.ask("PUT", f"/collections/{name}?timeout={wait_s}", {"vectors": {"size": dim, "distance": "Dot"}})
+    assert answer.status == 200, answer.body
+    for field, schema in fields:
+        assert rest.ask("PUT", f"/collections/{name}/index?wait=true", {"field_name": field, "field_schema": schema}).status == 200
+
+
+def batch(draw, rng, dim, count, ids=30_000):
+    payload = lambda: {"n": draw.randrange(50), "w": draw.choice("abcd"), "g": draw.randrange(5), "text": "quick brown fox " * draw.randrange(8)}
+    return [{"id": at, "vector": rng.normal(size=dim).tolist(), "payload": payload()} for at in draw.sample(range(ids), count)]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_few_small_collections_leave_room_for_the_next(tmp_path, rng, seed):
+    draw = random.Random(seed)
+    with Server(tmp_path / "data", "24MiB") as server:
+        rest = Connection(server.port, timeout=60)
+        for number in range(5):
+            dim = 64 + 64 * (number % 2)
+            indexed_collection(rest, f"c{number}", dim, [("n", "integer"), ("w", "keyword")], wait_s=2)
+            for _ in range(8):
+                answer = rest.ask("PUT", f"/collections/c{number}/points?wait=true", {"points": batch(draw, rng, dim, 250)})
+                assert answer.status == 200, answer.body
+            # The store lies down, and lends what it has for writes.
+            time.sleep(4)
+
+
+@pytest.mark.parametrize("rows", [2_000, 4_000, 8_000])
+def test_points_that_were_written_with_more_memory_make_way_for_names_at_a_start(tmp_path, rng, rows):
+    draw = random.Random(rows)
+    with Server(tmp_path / "data", "64MiB") as server:
+        rest = Connection(server.port, timeout=60)
+        indexed_collection(rest, "c", 48, [("n", "integer"), ("w", "keyword"), ("text", "text")])
+        for _ in range(rows // 250):
+            assert rest.ask("PUT", "/collections/c/points", {"points": batch(draw, rng, 48, 250, ids=4_000)}).status == 200
+        for number in range(6):
+            indexed_collection(rest, f"empty{number}", 4, [])
+        counted = rest.ask("POST", "/collections/c/points/count", {}).result["count"]
+        server.kill9()
+    with Server(tmp_path / "data", "24MiB") as server:
+        rest = Connection(server.port, timeout=60)
+        assert rest.ask("POST", "/collections/c/points/count", {}).result["count"] == counted
+        assert len(rest.ask("GET", "/collections").result["collections"]) == 7

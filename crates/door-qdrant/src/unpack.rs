@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Other tasks have a turn after so much that came out, and after so much that went in: a body may be made of parts that
-//! hold nothing.
+//! hold nothing. One that is is refused, since others wait to be unpacked.
 
 use flate2::bufread::MultiGzDecoder;
 use ramekin_base::{Error, Result};
@@ -18,17 +18,21 @@ const PIECE: usize = 32 << 10;
 /// that hold nothing but a table of codes.
 const TURN: usize = 256 << 10;
 const TURN_PACKED: usize = 4 << 10;
+/// From so many bytes on what went in gives at least a part of as many: gzip makes next to nothing longer.
+const HOLLOW_FROM: usize = 64 << 10;
+const HOLLOW_PART: usize = 8;
 
 pub struct Unpack<'a> {
     decoder: MultiGzDecoder<Packed<'a>>,
     piece: Vec<u8>,
     since_turn: usize,
+    given: usize,
 }
 
 impl<'a> Unpack<'a> {
     pub fn new(packed: &'a [u8]) -> Self {
-        let packed = Packed { rest: packed, turn: TURN_PACKED };
-        Self { decoder: MultiGzDecoder::new(packed), piece: vec![0; PIECE], since_turn: 0 }
+        let packed = Packed { rest: packed, taken: 0, turn: TURN_PACKED };
+        Self { decoder: MultiGzDecoder::new(packed), piece: vec![0; PIECE], since_turn: 0, given: 0 }
     }
 
     /// What comes next; `None` at the end.
@@ -40,12 +44,27 @@ impl<'a> Unpack<'a> {
             match self.decoder.read(&mut self.piece) {
                 Ok(bytes) => {
                     self.since_turn += bytes;
+                    self.given += bytes;
                     return Ok((bytes > 0).then(|| &self.piece[..bytes]));
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => self.turn().await,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.check_hollow()?;
+                    self.turn().await;
+                }
                 Err(error) => return Err(Error::malformed(format!("the body is no gzip: {error}"))),
             }
         }
+    }
+
+    fn check_hollow(&self) -> Result<()> {
+        let taken = self.decoder.get_ref().taken;
+        if taken < HOLLOW_FROM || self.given >= taken / HOLLOW_PART {
+            return Ok(());
+        }
+        let given = self.given;
+        Err(Error::malformed(format!(
+            "{taken} bytes of the packed body hold {given} bytes; send it as it is, or packed well"
+        )))
     }
 
     async fn turn(&mut self) {
@@ -58,6 +77,7 @@ impl<'a> Unpack<'a> {
 /// A packed body that gives so much a turn; the decoder goes on later where it was.
 struct Packed<'a> {
     rest: &'a [u8],
+    taken: usize,
     turn: usize,
 }
 
@@ -72,6 +92,7 @@ impl BufRead for Packed<'_> {
     fn consume(&mut self, bytes: usize) {
         self.rest = &self.rest[bytes..];
         self.turn -= bytes;
+        self.taken += bytes;
     }
 }
 
@@ -124,8 +145,11 @@ mod tests {
         blocks.extend([0, 0, 0, 0xff, 0xff].repeat(40_000));
         blocks.extend([1, 0, 0, 0xff, 0xff, 0, 0, 0, 0, 0, 0, 0, 0]);
         for empty in [members, blocks] {
+            let few = &empty[..HOLLOW_FROM / 2];
+            assert_eq!(unpacked(few).1, (few.len() - 1) / TURN_PACKED);
             let (whole, turns) = unpacked(&empty);
-            assert_eq!((whole.unwrap(), turns), (Vec::new(), (empty.len() - 1) / TURN_PACKED));
+            assert!(whole.unwrap_err().message().contains("bytes of the packed body hold 0 bytes"));
+            assert_eq!(turns, HOLLOW_FROM / TURN_PACKED - 1);
         }
     }
 

@@ -95,6 +95,12 @@ impl Budget {
         self.shared.tree.lock().room()
     }
 
+    /// Bytes that nobody has asked for and that are held for the moment, as those are that the allocator keeps: whoever asks
+    /// what there is room for in the long run counts them as free.
+    pub fn passing(&self) -> u64 {
+        self.shared.tree.lock().nodes.iter().filter(|node| node.passes && node.handles > 0).map(|node| node.own).sum()
+    }
+
     pub fn peak(&self) -> u64 {
         self.shared.tree.lock().peak
     }
@@ -319,6 +325,13 @@ impl Account {
     #[must_use]
     pub fn lasting(self) -> Account {
         self.shared.tree.lock().nodes[self.index].lasts = true;
+        self
+    }
+
+    /// What is reserved on this account is there for the moment: see [`Budget::passing`].
+    #[must_use]
+    pub fn passing(self) -> Account {
+        self.shared.tree.lock().nodes[self.index].passes = true;
         self
     }
 

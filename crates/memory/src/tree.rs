@@ -58,6 +58,8 @@ pub(crate) struct Node {
     pub(crate) scattered: Option<u64>,
     /// What is reserved here stays as long as the data that it is for: nobody gets it by waiting.
     pub(crate) lasts: bool,
+    /// What is reserved here nobody has asked for: it goes where it is needed, and after a restart it is not there.
+    pub(crate) passes: bool,
     /// Bytes in use by this account and those below it (floors below count in full).
     pub(crate) used: u64,
     /// Bytes that were reserved on this account itself.
@@ -81,6 +83,7 @@ impl Node {
             idles: false,
             scattered: None,
             lasts: false,
+            passes: false,
             used: 0,
             own: 0,
             predicted: None,

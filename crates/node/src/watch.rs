@@ -48,7 +48,7 @@ impl Watch {
     pub(crate) fn start(budget: Budget, lock: Arc<FolderLock>, supervisor: &Threads, on_fault: Fault) -> Result<Self> {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let of_thread = stop.clone();
-        let kept = Arc::new(Mutex::new(budget.root().child("allocator", KEPT_FORMULA).try_reserve(0)?));
+        let kept = Arc::new(Mutex::new(budget.root().child("allocator", KEPT_FORMULA).passing().try_reserve(0)?));
         budget.add_yielder(YieldOrder::Allocator, Arc::new(KeptYield(Arc::downgrade(&kept))));
         let work = move || {
             run(&of_thread, &budget, &kept, &lock, on_fault);

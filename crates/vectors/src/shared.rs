@@ -63,7 +63,9 @@ pub(crate) const QUERIES_FLOOR: u64 = 1 << 20;
 pub(crate) const MANIFEST_FLOOR: u64 = 512 << 10;
 
 /// What the catalog leaves free, besides a share of the budget and what merges have lent, when it grows.
-const NAMES_LEAVE: u64 = 1 << 20;
+const NAMES_LEAVE: u64 = 512 << 10;
+/// What of this must be free at the moment, whatever the allocator keeps.
+const NAMES_LEAVE_NOW: u64 = 512 << 10;
 
 /// What it leaves while a store opens: less, so that what was accepted is accepted again.
 const OPENING_LEAVES: u64 = 512 << 10;
@@ -320,7 +322,10 @@ impl Shared {
         let of_merges = self.limits().merge_work.saturating_sub(self.accounts.merge.secured());
         let of_points = match self.opening.load(Ordering::Relaxed) {
             true => OPENING_LEAVES,
-            false => NAMES_LEAVE + self.budget.limit() / 32,
+            // In the long run what the allocator keeps is free.
+            false => {
+                (NAMES_LEAVE + self.budget.limit() / 32).saturating_sub(self.budget.passing()).max(NAMES_LEAVE_NOW)
+            }
         };
         of_points + of_merges.min(self.budget.limit() / 16)
     }

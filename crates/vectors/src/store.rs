@@ -32,7 +32,7 @@ use parking_lot::{Mutex, RwLock};
 use ramekin_base::limits::payload_max;
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
-use ramekin_base::{Clock, Error, PointId, Result, Size, cancel};
+use ramekin_base::{Clock, Error, Kind, PointId, Result, Size, cancel};
 use ramekin_disk::Disk;
 use ramekin_fields::{Bitmaps, Filter, Order, Path as FieldPath};
 use ramekin_log::{Log, Position};
@@ -363,7 +363,13 @@ impl Store {
         }
         loop {
             match answered.recv_timeout(META_LOOK) {
-                Ok(outcome) => return outcome,
+                Ok(outcome) => {
+                    if outcome.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
+                        // Whoever tries again finds the memory of what is new.
+                        self.write_out();
+                    }
+                    return outcome;
+                }
                 // What was given up the writer does not begin; what has begun cannot be given up.
                 Err(mpsc::RecvTimeoutError::Timeout) => cancel::check()?,
                 Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::closed("the server is shutting down")),
