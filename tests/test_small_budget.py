@@ -228,8 +228,9 @@ def indexed_collection(rest, name, dim, fields, wait_s=20):
 
 
 def batch(draw, rng, dim, count, ids=30_000):
-    payload = lambda: {"n": draw.randrange(50), "w": draw.choice("abcd"), "g": draw.randrange(5), "text": "quick brown fox " * draw.randrange(8)}
-    return [{"id": at, "vector": rng.normal(size=dim).tolist(), "payload": payload()} for at in draw.sample(range(ids), count)]
+    text = lambda: " ".join(f"w{draw.randrange(30)}" for _ in range(6))
+    payload = lambda at: {"n": at, "w": f"k{draw.randrange(8)}", "tag": draw.random() < 0.5, "text": text(), "pad": "z" * draw.randrange(60)}
+    return [{"id": at, "vector": rng.normal(size=dim).tolist(), "payload": payload(at)} for at in draw.sample(range(ids), count)]
 
 
 @pytest.mark.parametrize("seed", [1, 2])
@@ -244,7 +245,9 @@ def test_a_few_small_collections_leave_room_for_the_next(tmp_path, rng, seed):
                 answer = rest.ask("PUT", f"/collections/c{number}/points?wait=true", {"points": batch(draw, rng, dim, 250)})
                 assert answer.status == 200, answer.body
             # The store lies down, and lends what it has for writes.
-            time.sleep(4)
+            time.sleep(5)
+            page = rest.ask("POST", f"/collections/c{number}/points/scroll", {"limit": 1000, "with_vector": True, "with_payload": True})
+            assert len(page.result["points"]) == 1000
 
 
 @pytest.mark.parametrize("rows", [2_000, 4_000, 8_000])

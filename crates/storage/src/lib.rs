@@ -5,7 +5,7 @@
 //!     MANIFEST            log_from, files, the store's own JSON: a snapshot and edits after it
 //!     MANIFEST.new        the next snapshot under way
 //!     BEGUN               there is a log                              made once, empty
-//!     RESERVE             room for what frees space on a full disk    its bytes say nothing
+//!     RESERVE, RESERVE.name   room, and a name, for what frees space on a full disk    their bytes say nothing
 //!     log/0000….log       what no file holds yet                      (crate `log`)
 //!     files/000123.seg    immutable page files                        (crate `pages`)
 //!

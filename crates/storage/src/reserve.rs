@@ -7,6 +7,9 @@
 //!   whole ──a delete, a seal … finds the disk full──► cut, a step at a time ──room again──► made whole
 //! ```
 //!
+//! A disk may lack names before it lacks bytes: an empty file beside it, `RESERVE.name`, is given up first, and it is whole
+//! once another file can be made.
+//!
 //! The file's bytes say nothing; it only has its space. A crash may leave it at any length, and a copy of the folder may
 //! be without it. It is made when a store opens with room, and again as soon as there is some.
 
@@ -17,6 +20,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const NAME: &str = "RESERVE";
+/// The file that is given up for another, and one that is made to see whether there can be one more.
+const SPARE: &str = "RESERVE.name";
+const PROBE: &str = "RESERVE.try";
 /// Its length is a number of these.
 const BLOCK: u64 = 4096;
 /// With so many times more free than is asked for, room beside it need not be tried out.
@@ -50,6 +56,8 @@ pub struct Reserve {
 
 struct Held {
     file: Option<File>,
+    /// Whether there is a file to give up.
+    spare: bool,
     bytes: u64,
     wanted: u64,
 }
@@ -68,7 +76,8 @@ impl Reserve {
             opened => Some(opened?),
         };
         let bytes = file.as_ref().map_or(Ok(0), |file| disk.len(file))?;
-        let held = Mutex::new(Held { file, bytes, wanted: bytes });
+        let spare = disk.open(&folder.join(SPARE), Open::Read).is_ok();
+        let held = Mutex::new(Held { file, spare, bytes, wanted: bytes });
         Ok(Self { disk: disk.clone(), folder: folder.to_owned(), held })
     }
 
@@ -95,6 +104,7 @@ impl Reserve {
             0 => Ok(()),
             _ => self.resize(&mut held, whole),
         });
+        let made = made.and_then(|()| self.keep_name(&mut held));
         if let Err(error) = &made
             && error.kind() == Kind::NoSpace
         {
@@ -111,6 +121,9 @@ impl Reserve {
     /// Gives up a part of it for `claim`. False: there is nothing to give. A disk that fails meanwhile is not a full one.
     pub fn give(&self, claim: Claim) -> Result<bool> {
         let mut held = self.held.lock();
+        if std::mem::take(&mut held.spare) {
+            return self.disk.rename(&self.folder.join(SPARE), None).map(|()| true);
+        }
         let left = match claim {
             Claim::Delete => held.bytes.saturating_sub((held.wanted / PART_OF_STEP).clamp(STEP.0, STEP.1)),
             Claim::Tidy => held.bytes.min(held.for_deletes()),
@@ -130,6 +143,17 @@ impl Reserve {
     pub fn for_tidying(&self) -> u64 {
         let held = self.held.lock();
         held.bytes.saturating_sub(held.for_deletes())
+    }
+
+    /// Makes the file that is given up for another one; `NoSpace` where the disk has no name beside it.
+    fn keep_name(&self, held: &mut Held) -> Result<()> {
+        if !held.spare {
+            create(&*self.disk, &self.folder.join(SPARE))?;
+            held.spare = true;
+        }
+        let probe = self.folder.join(PROBE);
+        create(&*self.disk, &probe)?;
+        self.disk.rename(&probe, None)
     }
 
     fn resize(&self, held: &mut Held, bytes: u64) -> Result<()> {
