@@ -246,8 +246,8 @@ def test_a_few_small_collections_leave_room_for_the_next(tmp_path, rng, seed):
                 assert answer.status == 200, answer.body
             # The store lies down, and lends what it has for writes.
             time.sleep(5)
-            page = rest.ask("POST", f"/collections/c{number}/points/scroll", {"limit": 1000, "with_vector": True, "with_payload": True})
-            assert len(page.result["points"]) == 1000
+            page = rest.ask("POST", f"/collections/c{number}/points/scroll", {"limit": 300, "with_vector": True, "with_payload": True})
+            assert page.status == 200 and len(page.result["points"]) == 300, page.body
 
 
 @pytest.mark.parametrize("rows", [2_000, 4_000, 8_000])

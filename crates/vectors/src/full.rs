@@ -150,6 +150,7 @@ impl Shared {
         self.storage.reserve().make(self.limits().log_file_bytes())?;
         if self.full.on.swap(false, Ordering::SeqCst) {
             self.health.clear(&FaultKind::Full);
+            self.collections().iter().for_each(|collection| collection.health.room_again());
             tracing::info!("the disk has room again, writes go on");
         }
         Ok(())

@@ -129,6 +129,11 @@ impl Health {
         }
     }
 
+    /// The disk has room again: what found none is tried at once.
+    pub(crate) fn room_again(&self) {
+        self.faults.lock().retain(|kind, fault| !(fault.error == Kind::NoSpace && fault.is_put_off(kind)));
+    }
+
     /// Whether it failed and it is not yet time to try again.
     pub(crate) fn waits(&self, kind: &FaultKind, now_ms: u64) -> bool {
         self.faults.lock().get(kind).is_some_and(|fault| now_ms < fault.retry_ms)
@@ -183,6 +188,16 @@ mod tests {
             assert!(!health.waits(&FaultKind::Merge, pause), "{times}");
         }
         assert!(!health.waits(&FaultKind::Seal, 0));
+    }
+
+    #[test]
+    fn what_found_no_room_is_tried_at_once_when_there_is_some() {
+        let health = Health::default();
+        health.note(FaultKind::Seal, "c", &Err::<(), _>(Error::no_space("full")), 0);
+        health.note(FaultKind::Fold, "c", &Err::<(), _>(Error::io("broken")), 0);
+        assert!(health.waits(&FaultKind::Seal, 0) && health.worst().is_some_and(|worst| worst.contains("broken")));
+        health.room_again();
+        assert!(!health.waits(&FaultKind::Seal, 0) && health.waits(&FaultKind::Fold, 0));
     }
 
     #[test]
