@@ -39,7 +39,13 @@ def start_of(memory: str) -> int:
     return BUDGETS.index(memory) * len(run.deck()) // len(BUDGETS) if memory in BUDGETS else 0
 
 
-def at_budget(report: Report, args, memory: str, cells: Counter) -> None:
+def kept(file: Path | None) -> Counter:
+    """The cells that runs before, and runs beside this one, have filled."""
+    return Counter({tuple(cell): count for cell, count in json.loads(file.read_text())}) if file and file.exists() else Counter()
+
+
+def at_budget(report: Report, args, memory: str) -> Counter:
+    """Attacks at one budget; the cells that they filled."""
     attacks = run.plan(args.seed, args.attacks, start_of(memory) if args.start is None else args.start)
     if args.only is not None:
         attacks = [attack for attack in attacks if attack.number in args.only]
@@ -47,7 +53,6 @@ def at_budget(report: Report, args, memory: str, cells: Counter) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     began = time.monotonic()
     result = run.run(folder, memory, attacks, args.seed, within_s=None if args.small else 1.0, threads=args.threads)
-    cells.update(result.cells)
     took = sorted(result.took) or [0.0]
     report.row(f"{memory}: attacks carried out", f"{len(result.done):,} of {len(attacks):,} in {(time.monotonic() - began) / 60:.1f} minutes")
     report.row(f"{memory}: outcomes", ", ".join(f"{count} x {word}" for word, count in Counter(d.outcome for d in result.done).most_common()))
@@ -58,6 +63,7 @@ def at_budget(report: Report, args, memory: str, cells: Counter) -> None:
     for fault in result.faults[:20]:
         print(f"  {memory}: {fault}")
     shutil.rmtree(folder, ignore_errors=True)
+    return Counter(result.cells)
 
 
 def main() -> int:
@@ -74,11 +80,10 @@ def main() -> int:
     args.attacks = args.attacks or (20 if args.small else 2_000)
     print(f"seed {args.seed}", flush=True)
     report = Report(f"drawn attacks, seed {args.seed}", args)
-    cells: Counter = Counter()
-    if args.cells and args.cells.exists():
-        cells.update({tuple(cell): count for cell, count in json.loads(args.cells.read_text())})
+    cells = kept(args.cells)
     for memory in args.memory.split(","):
-        at_budget(report, args, memory, cells)
+        filled = at_budget(report, args, memory)
+        cells = (kept(args.cells) if args.cells else cells) + filled
         if args.cells:
             args.cells.write_text(json.dumps([[list(cell), count] for cell, count in cells.items()]))
     if not args.small:

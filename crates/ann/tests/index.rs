@@ -208,6 +208,7 @@ fn the_largest_values_that_there_are() {
         let kept: IndexMeta = serde_json::from_str(&serde_json::to_string(&meta).unwrap()).unwrap();
         assert_eq!(kept, meta);
         let index = Index::open(&file, 32, &kept, &world.account).unwrap();
+        index.check(&world.pages, &world.account).unwrap();
         for exact in [true, false] {
             let params = SearchParams { exact, ..SearchParams::default() };
             for query in [&vectors[..dim], &vectors[dim..2 * dim], &vectors[14 * dim..15 * dim], &[1e-38; 24]] {

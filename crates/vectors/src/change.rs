@@ -101,7 +101,8 @@ fn send(shared: &Shared, collection: &Arc<Collection>, mut piece: Piece) -> Resu
             Err(_) => return Err(Error::closed("the writer has stopped")),
         }
         piece.asker.as_ref().map_or(Ok(()), cancel::Token::check)?;
-        shared.seal_or_wait(seen)?;
+        // That others cannot be written out does not end it: where it needs their memory the writer says so.
+        shared.wait_for_seal(seen)?;
     }
 }
 

@@ -495,6 +495,13 @@ impl Shared {
             return crate::background::seal_one(self).map(|_| ());
         }
         self.check_sealing()?;
+        self.wait_for_seal(seen)?;
+        self.check_sealing()
+    }
+
+    /// Waits for one, as far as there is any to come.
+    pub(crate) fn wait_for_seal(&self, seen: u64) -> Result<()> {
+        self.check_background()?;
         if self.is_closing() {
             return Err(Error::closed("the server is shutting down"));
         }
@@ -502,15 +509,20 @@ impl Shared {
         self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
         self.sealed.wait_past(seen, Duration::from_millis(500));
         self.waited_ms.store(self.now_ms(), Ordering::Relaxed);
-        self.check_sealing()
+        Ok(())
+    }
+
+    /// Fails where nothing can be written out until a restart.
+    fn check_background(&self) -> Result<()> {
+        self.check_open()?;
+        self.threads.dead().into_iter().next().map_or(Ok(()), |(name, cause)| {
+            Err(Error::closed(format!("writes are stalled: the thread `{name}` is dead: {cause}")))
+        })
     }
 
     /// Fails where what waits to be written out cannot be, and nothing else is.
     pub(crate) fn check_sealing(&self) -> Result<()> {
-        self.check_open()?;
-        if let Some((name, cause)) = self.threads.dead().into_iter().next() {
-            return Err(Error::closed(format!("writes are stalled: the thread `{name}` is dead: {cause}")));
-        }
+        self.check_background()?;
         if self.has_waiting() {
             return Ok(());
         }
