@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -127,10 +128,11 @@ class Writer:
         if answer.status == 200:
             self.allowed = states[-1:]
             return
-        if answer.status not in (429, 507):
+        done = re.match(r"(\d+) operations? of the batch w", answer.error or "")
+        if answer.status not in (429, 507) and not (answer.status == 503 and done):
             self.wrong.append(f"{answer.status} {answer.error}")
-        # The operation that was refused, and those after it, are not done.
-        self.allowed = states[:-1]
+        # What was refused was not done; where a part was, it is said which.
+        self.allowed = [states[int(done[1]) if done else 0]]
         self.settle(read(connection, self.ids), "after a refusal")
 
     def settle(self, stored, when):
