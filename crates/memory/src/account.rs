@@ -175,7 +175,10 @@ impl Shared {
                     tree.nodes[index].handles += handles;
                     return Ok(());
                 }
-                Err(short) if !short.can_be_eased() => return Err(tree.error(&short, index, bytes)),
+                // Whoever is brief waits for others of his kind: what the allocator keeps is soon needed again.
+                Err(short) if !short.can_be_eased() || short.firm && tree.nodes[index].brief => {
+                    return Err(tree.error(&short, index, bytes));
+                }
                 Err(_) if tree.nodes[index].brief => YieldOrder::Idle,
                 Err(_) => YieldOrder::Residency,
             }

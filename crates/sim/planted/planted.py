@@ -57,8 +57,8 @@ BUGS = [
     (
         "publish the manifest before its bytes are synced",
         "crates/storage/src/edits.rs",
-        "disk.sync(Sync::File(&place.file))\n            .and_then(|()| disk.rename(&path, Some(&folder.join(NAME))))",
-        "disk.rename(&path, Some(&folder.join(NAME)))",
+        "    disk.sync(Sync::File(&file)).map_err(Failed::Clean)?;\n",
+        "",
     ),
     (
         "forget to sync an edit of the manifest",
@@ -81,7 +81,7 @@ BUGS = [
     (
         "forget the dead rows when a segment is opened",
         "crates/vectors/src/overlay.rs",
-        "    segment.dead.merge(&words);\n",
+        "        segment.dead.merge(index, word);\n",
         "",
     ),
     (

@@ -65,8 +65,12 @@ pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
     let _awake = rest::work(shared)?;
     let sealed = supervise::caught("a seal", || seal(shared, &collection.name, &collection, &part));
     // It gave some of its memory to open the file and to name it in the manifest. What of it is in use stays so.
-    shared.accounts.sealed.give_floor_to(OPEN_GIVES, &shared.accounts.seal);
-    _ = shared.accounts.sealed.set_floor(0);
+    {
+        let mut opens = shared.seal_opens.lock();
+        shared.accounts.segments.give_floor_to(OPEN_GIVES, &shared.accounts.seal);
+        _ = shared.accounts.segments.set_floor(0);
+        *opens = false;
+    }
     shared.accounts.seal.raise_floor(shared.limits().seal_work);
     shared.note(&collection, FaultKind::Seal, &collection.name, &sealed);
     shared.sealed.raise();
@@ -359,12 +363,13 @@ const OPEN_GIVES: u64 = 512 << 10;
 /// Opens what was built. A seal must not wait for memory that only it can free (its points have left room for it); a merge
 /// has taken long, and nothing waits for it.
 fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
-    let segments = if what == SEAL { &shared.accounts.sealed } else { &shared.accounts.merged };
-    let open_file = || shared.storage.open_file(name);
+    let (segments, open_file) = (&shared.accounts.segments, || shared.storage.open_file(name));
     let open = || Segment::open(name, open_file()?, segments);
     // What it was built with is free now. Requests that wait for a seal may hold the room that its points left.
     if what == SEAL {
+        let mut opens = shared.seal_opens.lock();
         shared.accounts.seal.give_floor_to(OPEN_GIVES, segments);
+        *opens = true;
     }
     let mut opened = open();
     if what != SEAL && opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
@@ -372,7 +377,10 @@ fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
         shared.accounts.merge.give_floor_to(OPEN_GIVES, segments);
         opened = open();
         // What it holds now it keeps; a floor that shrinks cannot fail.
-        _ = segments.set_floor(0);
+        let seal_opens = shared.seal_opens.lock();
+        if !*seal_opens {
+            _ = segments.set_floor(0);
+        }
     }
     // In one thread with all others nobody would release anything meanwhile.
     let may_wait = what == MERGE && !shared.inline.load(Ordering::SeqCst);

@@ -45,9 +45,6 @@ pub(crate) struct Accounts {
     pub(crate) growing: Account,
     pub(crate) patches: Account,
     pub(crate) segments: Account,
-    /// Parts of `segments`: what opens a new one is made sure of for each of the two threads.
-    pub(crate) sealed: Account,
-    pub(crate) merged: Account,
     pub(crate) seal: Account,
     pub(crate) merge: Account,
     pub(crate) log: Account,
@@ -128,6 +125,8 @@ pub(crate) struct Shared {
     /// Held while aliases change, and while all of them are written; before `catalog`.
     pub(crate) aliasing: Ranked<Mutex<()>>,
     pub(crate) manifest_dirty: AtomicBool,
+    /// A seal has given memory to open its file: a merge leaves it where it is.
+    pub(crate) seal_opens: Mutex<bool>,
     /// Why no manifest can be written until a restart. What is logged could not be written out, so nothing more is taken.
     pub(crate) closed: OnceLock<String>,
     /// The log holds what memory lacks: the log is needed from there on until a restart has applied it.

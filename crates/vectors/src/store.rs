@@ -115,17 +115,14 @@ impl Accounts {
             "growing",
             "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
         );
-        let segments = parent.child(
-            "segments",
-            "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
-        );
         let accounts = Self {
             catalog: parent.child("catalog", catalog_cost::FORMULA).lasting(),
             patches: growing.child("patches", "changed payloads of sealed points x 64"),
             growing: growing.with_limit(limits.growing_bytes),
-            sealed: segments.child("sealed", "those that seals made since the start"),
-            merged: segments.child("merged", "those that merges made since the start"),
-            segments,
+            segments: parent.child(
+                "segments",
+                "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
+            ),
             seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
             merge: parent
                 .child("merge", "rows x 4 + buffers and index build of one merge")
@@ -182,6 +179,7 @@ impl Store {
             trim_to: AtomicU64::new(log_from),
             manifest: Ranked::mutex(&lock::MANIFEST, ()),
             aliasing: Ranked::mutex(&lock::ALIASING, ()),
+            seal_opens: Mutex::new(false),
             closed: OnceLock::new(),
             diverged: AtomicBool::new(false),
             watermark: manifest::Watermark::new(durable.end),
