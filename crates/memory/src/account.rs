@@ -439,6 +439,24 @@ impl Drop for Account {
     }
 }
 
+/// For tests: gives all that it holds to who asks first.
+#[cfg(test)]
+pub(crate) struct Given(Mutex<Option<Reservation>>);
+
+#[cfg(test)]
+impl Given {
+    pub(crate) fn once(held: Reservation) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Some(held))))
+    }
+}
+
+#[cfg(test)]
+impl Yield for Given {
+    fn give_back(&self, _: u64) -> u64 {
+        self.0.lock().take().map_or(0, |held| held.bytes())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -468,12 +486,6 @@ mod tests {
 
     #[test]
     fn what_the_allocator_keeps_goes_to_who_may_not_have_what_is_lent() {
-        struct Kept(Mutex<Option<Reservation>>);
-        impl Yield for Kept {
-            fn give_back(&self, _: u64) -> u64 {
-                self.0.lock().take().map_or(0, |kept| kept.bytes())
-            }
-        }
         let budget = Budget::new(100);
         let [merge, kept, cached, names] =
             ["merge", "kept", "cached", "names"].map(|name| budget.root().child(name, ""));
@@ -481,8 +493,7 @@ mod tests {
         merge.set_floor(40).unwrap();
         merge.lend_floor(40);
         let held = [names.try_reserve(30).unwrap(), cached.try_reserve(40).unwrap()];
-        let kept = Kept(Mutex::new(Some(kept.try_reserve(20).unwrap())));
-        budget.add_yielder(YieldOrder::Allocator, Arc::new(kept));
+        budget.add_yielder(YieldOrder::Allocator, Given::once(kept.try_reserve(20).unwrap()));
         assert!(names.try_reserve(31).is_err());
         let more = names.try_reserve(30).unwrap();
         assert_eq!((held[1].bytes(), more.bytes(), budget.free()), (40, 30, 0));
@@ -531,15 +542,9 @@ mod tests {
 
     #[test]
     fn what_is_booked_from_pages_takes_all_that_they_leave() {
-        struct Cached(Mutex<Option<Reservation>>);
-        impl Yield for Cached {
-            fn give_back(&self, _: u64) -> u64 {
-                self.0.lock().take().map_or(0, |held| held.bytes())
-            }
-        }
         let budget = Budget::new(100);
         let cached = budget.root().child("pages", "").try_reserve(30).unwrap();
-        budget.add_yielder(YieldOrder::Pages, Arc::new(Cached(Mutex::new(Some(cached)))));
+        budget.add_yielder(YieldOrder::Pages, Given::once(cached));
         let _other = budget.root().child("other", "").try_reserve(50).unwrap();
         let mut kept = budget.root().child("kept", "").try_reserve(0).unwrap();
         kept.grow_from_pages(15);

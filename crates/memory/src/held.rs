@@ -53,10 +53,9 @@ pub(crate) fn sub(bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Budget, Reservation, Yield, YieldOrder};
-    use parking_lot::Mutex;
+    use crate::account::Given;
+    use crate::{Budget, YieldOrder};
     use ramekin_base::Kind;
-    use std::sync::Arc;
 
     #[test]
     fn a_job_that_fills_the_budget_itself_does_not_wait_for_others() {
@@ -82,16 +81,9 @@ mod tests {
 
     #[test]
     fn what_others_give_back_is_still_held_by_the_job() {
-        struct Kept(Mutex<Option<Reservation>>);
-        impl Yield for Kept {
-            fn give_back(&self, _: u64) -> u64 {
-                self.0.lock().take().map_or(0, |kept| kept.bytes())
-            }
-        }
         let budget = Budget::new(100);
         let (job, kept) = (budget.root().child("job", ""), budget.root().child("kept", ""));
-        let kept = Kept(Mutex::new(Some(kept.try_reserve(30).unwrap())));
-        budget.add_yielder(YieldOrder::Pages, Arc::new(kept));
+        budget.add_yielder(YieldOrder::Pages, Given::once(kept.try_reserve(30).unwrap()));
         holding(0, || {
             let mut held = job.try_reserve(70).unwrap();
             assert_eq!(held.grow(31).unwrap_err().kind(), Kind::NoMemory);

@@ -59,10 +59,8 @@ pub(crate) struct Accounts {
 pub(crate) const QUERIES_FLOOR: u64 = 1 << 20;
 pub(crate) const MANIFEST_FLOOR: u64 = 512 << 10;
 
-/// What the catalog leaves free, besides a share of the budget and what merges have lent, when it grows.
+/// What the catalog leaves free at the moment, besides a share of the budget and what merges have lent, when it grows.
 const NAMES_LEAVE: u64 = 512 << 10;
-/// What of this must be free at the moment, whatever the allocator keeps.
-const NAMES_LEAVE_NOW: u64 = 512 << 10;
 
 /// What it leaves while a store opens: less, so that what was accepted is accepted again.
 const OPENING_LEAVES: u64 = 512 << 10;
@@ -321,10 +319,8 @@ impl Shared {
         let of_merges = self.limits().merge_work.saturating_sub(self.accounts.merge.secured());
         let of_points = match self.opening.load(Ordering::Relaxed) {
             true => OPENING_LEAVES,
-            // In the long run what the allocator keeps is free.
-            false => {
-                (NAMES_LEAVE + self.budget.limit() / 32).saturating_sub(self.budget.passing()).max(NAMES_LEAVE_NOW)
-            }
+            // In the long run what the allocator keeps is free: it counts as that share.
+            false => NAMES_LEAVE + (self.budget.limit() / 32).saturating_sub(self.budget.passing()),
         };
         of_points + of_merges.min(self.budget.limit() / 16)
     }
