@@ -9,7 +9,7 @@
 //! The time in which a client waits for us is not held against it.
 
 use crate::admission::{Admission, Ticket};
-use crate::call::Whole;
+use crate::decoding::Whole;
 use crate::errors::{Outcome, Refusal};
 use crate::guests::Guest;
 use crate::limits;

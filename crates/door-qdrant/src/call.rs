@@ -1,7 +1,7 @@
 //! One request on its way: where it goes, how long it may take, its body.
 
-use crate::admission::{Booking, Ticket};
 use crate::body::{self, Encoding, Place};
+use crate::decoding::{Covered, Whole};
 use crate::door::{Params, Shared};
 use crate::guests::Guest;
 use crate::options::Options;
@@ -9,10 +9,7 @@ use crate::routes::Route;
 use crate::wire::room::Room;
 use axum::body::Body;
 use ramekin_base::{Error, Lane, Result, limits};
-use ramekin_memory::{Reservation, holding};
-use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 pub struct Call {
@@ -28,12 +25,6 @@ pub struct Call {
     pub started: Duration,
     /// The connection on which it came.
     pub guest: Option<Arc<Guest>>,
-}
-
-/// A body in memory with what covers it.
-pub struct Whole {
-    pub bytes: Vec<u8>,
-    pub ticket: Ticket,
 }
 
 impl Call {
@@ -54,57 +45,20 @@ impl Call {
         &mut self,
         decode: impl Fn(&[u8], &mut Room) -> Result<T> + Send + Sync + 'static,
     ) -> Result<Covered<T>> {
-        let Whole { bytes, ticket: Ticket { text, decoded, .. } } = self.whole().await?;
-        let granted = bytes.len().max(crate::limits::BODY_FREE) as u64;
-        let brought = [&text, &decoded].into_iter().flatten().map(|booking| booking.memory.bytes()).sum();
-        let need = AtomicU64::new(0);
-        let work = move |door: &Shared, bytes: &[u8]| {
-            let room = Room::new(granted, door.admission.account().clone(), None);
-            holding(brought, || room.attempt(&need, |room| decode(bytes, room)))
+        let (source, decoding) = self.whole().await?.split();
+        let (is_small, permit) = (source.bytes.len() <= crate::limits::DECODE_HERE_MAX, decoding.permit.clone());
+        let work =
+            move |door: &Shared| decoding.attempt(&source, 0..source.bytes.len(), door.admission.account(), &decode);
+        let (value, booked) = match is_small {
+            true => work(&self.door)?,
+            false => self.door.run(Lane::Reads, self.options.until, work).await?,
         };
-        let (value, more) = if bytes.len() <= crate::limits::DECODE_HERE_MAX {
-            work(&self.door, &bytes)?
-        } else {
-            let covered = (bytes, text);
-            self.door.run(Lane::Reads, self.options.until, move |door| work(door, &covered.0)).await?
-        };
-        Ok(Covered { value, decoded, more })
+        Ok(Covered::new(value, booked, permit))
     }
 
     /// Time since the request came.
     pub fn took(&self) -> Duration {
         self.door.now().saturating_sub(self.started)
-    }
-}
-
-/// What a body was decoded to, with what covers it. It goes as a whole into the job that uses it: a request that is given
-/// up leaves the job running, and what the job holds stays booked until it ends. There is no way to take the value out.
-pub struct Covered<T> {
-    value: T,
-    decoded: Option<Booking>,
-    more: Option<Reservation>,
-}
-
-impl<T> Covered<T> {
-    /// Uses the value in a job, which is told what the request brought with it: so that nothing waits for memory that the
-    /// request holds itself.
-    pub fn within<R>(&self, job: impl FnOnce(&T) -> R) -> R {
-        let decoded = self.decoded.as_ref().map_or(0, |booking| booking.memory.bytes());
-        let more = self.more.as_ref().map_or(0, Reservation::bytes);
-        holding(decoded + more, || job(&self.value))
-    }
-
-    /// A value that came in a path: no larger than the headers of its connection.
-    pub fn small(value: T) -> Self {
-        Self { value, decoded: None, more: None }
-    }
-}
-
-impl<T> Deref for Covered<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.value
     }
 }
 

@@ -9,7 +9,8 @@
 //! as the request may take: `status` says which.
 
 use crate::answer::Answer;
-use crate::call::{Call, Covered};
+use crate::call::Call;
+use crate::decoding::Covered;
 use crate::errors::Outcome;
 use crate::sections::{self, Section};
 use crate::text_index;

@@ -26,6 +26,7 @@ mod connections;
 mod cors;
 mod counters;
 pub mod decode;
+mod decoding;
 mod door;
 mod errors;
 mod guests;

@@ -6,7 +6,8 @@
 //! ```
 
 use crate::answer::{Answer, Text};
-use crate::call::{Call, Covered};
+use crate::call::Call;
+use crate::decoding::Covered;
 use crate::door::Shared;
 use crate::errors::Outcome;
 use crate::pace;

@@ -8,56 +8,36 @@
 //! The operations of a batch are all checked before the first is done; then each is decoded when its turn comes, so that
 //! no more than one is in memory beside the body.
 
-use crate::admission::{Booking, Ticket};
 use crate::answer::Answer;
-use crate::call::{Call, Whole};
+use crate::call::Call;
+use crate::decoding::{Decoding, Source};
 use crate::door::{BEGUN, Shared, outcome};
 use crate::errors::Outcome;
-use crate::limits::{BODY_FREE, DECODE_HERE_MAX};
+use crate::limits::DECODE_HERE_MAX;
 use crate::wire::json::{Decoded, Flaw, Reader};
 use crate::wire::room::Room;
 use crate::{batch, selection};
-use parking_lot::Mutex;
 use ramekin_base::limits::OPERATIONS_PER_BATCH_MAX;
 use ramekin_base::{Error, Kind, Lane, Result, cancel};
-use ramekin_memory::{Reservation, holding};
 use ramekin_vectors::{Wait, Write, Written};
 use serde_json::{Value, json};
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 pub type Decode = fn(&[u8], &mut Room) -> Result<Write>;
-
-/// A body, and what covers it.
-struct Body {
-    bytes: Vec<u8>,
-    text: Option<Booking>,
-}
-
-impl Body {
-    /// Bytes that are booked for it.
-    fn covered(&self) -> u64 {
-        self.text.as_ref().map_or(0, |text| text.memory.bytes())
-    }
-}
 
 /// A write on its way to the store.
 struct Pending {
     collection: String,
     wait: Wait,
     decode: Decode,
-    body: Arc<Body>,
+    source: Arc<Source>,
     /// Where the write stands in the body.
     range: Range<usize>,
-    /// Covers what the body decodes to; goes to the store.
-    decoded: Mutex<Option<Reservation>>,
-    /// Memory that was missing when it was decoded last.
-    need: AtomicU64,
-    /// The part of the pool for it; held until the store is done.
-    permit: Option<Arc<OwnedSemaphorePermit>>,
+    /// What it decodes to goes to the store, and the part of the pool for it is held until the store is done.
+    decoding: Decoding,
 }
 
 impl Pending {
@@ -65,20 +45,10 @@ impl Pending {
     fn submit(&self, door: &Shared) -> Result<oneshot::Receiver<Result<Written>>> {
         door.host.store.may_write()?;
         let account = door.admission.account();
-        let brought = self.decoded.lock().take();
-        let held = self.body.covered() + brought.as_ref().map_or(0, Reservation::bytes);
-        let (write, booked) = holding(held, || {
-            let bytes = &self.body.bytes[self.range.clone()];
-            let booked = match brought {
-                None if bytes.len() > BODY_FREE => Some(account.try_reserve(bytes.len() as u64)?),
-                brought => brought,
-            };
-            let room = Room::new(bytes.len().max(BODY_FREE) as u64, account.clone(), booked);
-            room.attempt(&self.need, |room| (self.decode)(bytes, room))
-        })?;
+        let (write, booked) = self.decoding.attempt(&self.source, self.range.clone(), account, self.decode)?;
         let memory = booked.into_iter().collect();
         let (sender, receiver) = oneshot::channel();
-        let permit = self.permit.clone();
+        let permit = self.decoding.permit.clone();
         let done = Box::new(move |result| {
             drop(permit);
             // Nobody may be waiting any more.
@@ -127,21 +97,10 @@ async fn done(pending: Pending, door: &Arc<Shared>, until: Instant) -> Result<Va
 }
 
 async fn write(mut call: Call, decode: Decode) -> Outcome<Answer> {
-    let Whole { bytes, ticket: Ticket { text, decoded, .. } } = call.whole().await?;
-    let (decoded, permit) = decoded.map(|Booking { memory, permit }| (memory, Arc::new(permit))).unzip();
-    let range = 0..bytes.len();
-    let body = Arc::new(Body { bytes, text });
+    let (source, decoding) = call.whole().await?.split();
+    let range = 0..source.bytes.len();
     let (collection, wait) = (call.name().to_owned(), call.options.wait);
-    let pending = Pending {
-        collection,
-        wait,
-        decode,
-        body,
-        range,
-        decoded: Mutex::new(decoded),
-        need: AtomicU64::new(0),
-        permit,
-    };
+    let pending = Pending { collection, wait, decode, source: Arc::new(source), range, decoding };
     Answer::result(&done(pending, &call.door, call.options.until).await?, call.took())
 }
 
@@ -209,26 +168,21 @@ fn operation(reader: &mut Reader<'_>, body: &[u8], room: &mut Room) -> Decoded<(
 
 /// `POST points/batch`
 pub async fn several(mut call: Call) -> Outcome<Answer> {
-    let Whole { bytes, ticket: Ticket { text, .. } } = call.whole().await?;
-    let body = Arc::new(Body { bytes, text });
-    let look = |door: &Shared, body: &Body| {
-        let granted = body.bytes.len().max(BODY_FREE) as u64;
-        let mut room = Room::new(granted, door.admission.account().clone(), None);
-        let operations = operations(&body.bytes, &mut room)?;
-        Ok((operations, room.into_booked()))
+    let (source, decoding) = call.whole().await?.split();
+    let source = Arc::new(source);
+    let look = {
+        let source = source.clone();
+        move |door: &Shared| decoding.attempt(&source, 0..source.bytes.len(), door.admission.account(), operations)
     };
-    let (operations, _booked) = match body.bytes.len() > DECODE_HERE_MAX {
-        true => {
-            let body = body.clone();
-            call.door.run(Lane::Writes, call.options.until, move |door| look(door, &body)).await?
-        }
-        false => look(&call.door, &body)?,
+    let (operations, _booked) = match source.bytes.len() > DECODE_HERE_MAX {
+        true => call.door.run(Lane::Writes, call.options.until, look).await?,
+        false => look(&call.door)?,
     };
     let mut results = Vec::with_capacity(operations.len());
     for (decode, range) in operations {
         let (collection, wait) = (call.name().to_owned(), call.options.wait);
-        let (body, decoded) = (body.clone(), Mutex::new(None));
-        let pending = Pending { collection, wait, decode, body, range, decoded, need: AtomicU64::new(0), permit: None };
+        let (source, decoding) = (source.clone(), Decoding::new(None));
+        let pending = Pending { collection, wait, decode, source, range, decoding };
         let result = done(pending, &call.door, call.options.until).await;
         results.push(result.map_err(|error| behind(results.len(), error))?);
     }

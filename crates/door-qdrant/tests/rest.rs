@@ -572,3 +572,32 @@ async fn readiness_names_what_is_wrong_and_liveness_does_not() {
     assert!(metrics.contains("\nramekin_faults 1\n"), "{metrics}");
     assert!(!metrics.contains("\nramekin_panics_total 0\n"), "{metrics}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_job_decodes_stays_booked_when_its_request_is_given_up() {
+    let house = open(64, Keys::default());
+    let vectors = json!({"vectors": {"size": 2, "distance": "Dot"}});
+    assert_eq!(put(&house, "/collections/c", vectors).await.result(), json!(true));
+    let floor = house.budget.reserved();
+    for (method, path, body) in [
+        ("POST", "points/scroll", json!({"filter": {"must": []}})),
+        ("PUT", "points", json!({"points": []})),
+        ("POST", "points/batch", json!({"operations": []})),
+    ] {
+        house.shut_pool(true);
+        let text = format!("{body}{}", " ".repeat(3 << 20));
+        let request = Request::builder().method(method).uri(format!("/collections/c/{path}"));
+        let mut asked = Box::pin(house.door.router().oneshot(request.body(Body::from(text)).unwrap()));
+        assert!(
+            std::future::poll_fn(|context| std::task::Poll::Ready(asked.as_mut().poll(context))).await.is_pending()
+        );
+        let booked = house.budget.reserved();
+        assert!(booked >= floor + (6 << 20) - (64 << 20) / 32, "{path}: {booked} of {floor}");
+        drop(asked);
+        assert_eq!(house.budget.reserved(), booked, "{path}");
+        house.shut_pool(false);
+        while house.budget.reserved() > floor {
+            tokio::task::yield_now().await;
+        }
+    }
+}

@@ -94,6 +94,9 @@ impl<'w> Sorter<'w> {
             let is_last = self.runs.len() <= FAN_IN;
             let runs: Vec<Spool> = self.runs.drain(..self.runs.len().min(FAN_IN)).collect();
             let merged = self.merge(&runs)?;
+            // Here, not at the end of the block: what a drop that panics finds already returned is
+            // never dropped itself (rust-lang/rust#47949), and a spool is a file and its memory.
+            drop(runs);
             if is_last {
                 return Ok(merged);
             }
