@@ -61,11 +61,10 @@ pub(crate) fn recover(
         settle(disk, account, last, offset, end.durable, end.cut.is_some())?;
     }
     disk.sync(Sync::Folder(folder))?;
-    // Trimmed before, but a crash brought their names back.
+    // Trimmed before, but a crash brought their names back. What cannot be removed now is left to the next trim.
     let needed = files.partition_point(|file| file.start <= from).saturating_sub(1);
-    for file in files.drain(..needed) {
-        disk.rename(file.file.path(), None)?;
-    }
+    let removed = files[..needed].iter().take_while(|file| disk.rename(file.file.path(), None).is_ok()).count();
+    files.drain(..removed);
     Ok((offset.next_multiple_of(ALIGN as u64), end.cut))
 }
 

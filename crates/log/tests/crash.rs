@@ -382,3 +382,31 @@ fn what_a_trim_could_not_remove_is_left_to_the_next_one() {
     log.trim(log.end()).unwrap();
     assert_eq!((names().len(), log.bytes_on_disk()), (1, on_disk()));
 }
+
+/// The same where a start removes what a crash brought back: it starts.
+#[test]
+fn what_a_start_could_not_remove_is_left_to_the_next_trim() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let (mut log, _) = open(&disk, 0).unwrap();
+    for _ in 0..8 {
+        log.append(&[7; 40_000]).unwrap();
+        log.commit().unwrap();
+    }
+    let end = log.end();
+    drop(log);
+    let names = || disk.list(Path::new(FOLDER)).unwrap().len();
+    let before = names();
+    assert!(before > 4);
+    let mut log = (1..)
+        .find_map(|call| {
+            disk.set_faults(Faults { call_fails: Trigger::nth(disk.operations() + call), ..Faults::default() });
+            open(&disk, end).ok()
+        })
+        .unwrap()
+        .0;
+    disk.set_faults(Faults::default());
+    // But for the file that was made ahead.
+    assert!(names() >= before - 1);
+    log.trim(end).unwrap();
+    assert_eq!(names(), 1);
+}
