@@ -128,7 +128,7 @@ impl Line {
         let _waiter = self.wait()?;
         let mut permit = std::pin::pin!(self.pool.free.clone().acquire_many_owned(units));
         while Instant::now() < until {
-            let look_again = until.min(Instant::now() + Duration::from_millis(limits::BODY_STALL_MS / 4));
+            let look_again = until.min(Instant::now() + Duration::from_millis(limits::UNREAD_STALL_MS / 4));
             match timeout_at(look_again, permit.as_mut()).await {
                 Ok(permit) => return permit.map_err(|_| Error::closed("the server is stopping")),
                 Err(_) => look(),
@@ -189,7 +189,7 @@ impl State {
 
     /// Since when the client has not read its answer, if others need not put up with it any more.
     fn stuck_for_long(&self) -> Option<Instant> {
-        self.stuck.filter(|since| since.elapsed() >= Duration::from_millis(limits::BODY_STALL_MS))
+        self.stuck.filter(|since| since.elapsed() >= Duration::from_millis(limits::UNREAD_STALL_MS))
     }
 }
 
@@ -565,7 +565,7 @@ mod tests {
         guest.stuck(true);
         let told = async {
             guests.send_one_away(Duration::ZERO);
-            sleep(Duration::from_millis(limits::BODY_STALL_MS)).await;
+            sleep(Duration::from_millis(limits::UNREAD_STALL_MS)).await;
             assert!(guest.may_be_cut());
             guests.send_one_away(Duration::ZERO);
         };

@@ -71,6 +71,9 @@ pub const WORK_KEPT_MS: u64 = 100;
 /// A client that has not read so many bytes a second of an answer, after so many seconds, finds its connection cut.
 pub const UNREAD_RATE: u64 = 16 << 10;
 pub const UNREAD_S: u64 = 30;
+/// Where others wait for what it holds, one that took nothing of its answer for so many milliseconds is cut: a small query waits
+/// for no longer than that for somebody who does not read, and is to be answered within a second.
+pub const UNREAD_STALL_MS: u64 = 500;
 
 /// Seconds that a client may take for its part of TLS's handshake.
 pub const HANDSHAKE_S: u64 = 10;
