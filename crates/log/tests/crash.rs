@@ -361,15 +361,20 @@ fn damage(disk: &Arc<SimDisk>, rng: &mut Rng) {
     }
 }
 
-/// A file that could not be removed when the log was trimmed is removed by the next trim.
-#[test]
-fn what_a_trim_could_not_remove_is_left_to_the_next_one() {
-    let disk = Arc::new(SimDisk::new(3, Faults::default()));
-    let (mut log, _) = open(&disk, 0).unwrap();
+fn of_several_files(disk: &Arc<SimDisk>) -> Log {
+    let (mut log, _) = open(disk, 0).unwrap();
     for _ in 0..8 {
         log.append(&[7; 40_000]).unwrap();
         log.commit().unwrap();
     }
+    log
+}
+
+/// A file that could not be removed when the log was trimmed is removed by the next trim.
+#[test]
+fn what_a_trim_could_not_remove_is_left_to_the_next_one() {
+    let disk = Arc::new(SimDisk::new(3, Faults::default()));
+    let mut log = of_several_files(&disk);
     let names = || disk.list(Path::new(FOLDER)).unwrap();
     let on_disk = || names().iter().map(|entry| entry.bytes).sum::<u64>();
     assert!(names().len() > 4);
@@ -387,11 +392,7 @@ fn what_a_trim_could_not_remove_is_left_to_the_next_one() {
 #[test]
 fn what_a_start_could_not_remove_is_left_to_the_next_trim() {
     let disk = Arc::new(SimDisk::new(3, Faults::default()));
-    let (mut log, _) = open(&disk, 0).unwrap();
-    for _ in 0..8 {
-        log.append(&[7; 40_000]).unwrap();
-        log.commit().unwrap();
-    }
+    let log = of_several_files(&disk);
     let end = log.end();
     drop(log);
     let names = || disk.list(Path::new(FOLDER)).unwrap().len();
