@@ -253,7 +253,7 @@ fn filter(bytes: &[u8]) {
             prepared.passes(&Subject { payload: &payload, point: Some(point) })
         };
         let is_in = passes(&filter);
-        let not = Filter { must_not: vec![Condition::Filter(filter)], ..Filter::default() };
+        let not = Filter { must_not: [Condition::Filter(filter)].into(), ..Filter::default() };
         assert_ne!(passes(&not), is_in);
     }
     let text = path.and_then(|path| std::str::from_utf8(path).ok()).unwrap_or_default();

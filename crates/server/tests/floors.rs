@@ -38,6 +38,7 @@ const MAY_BE_UNSAFE: &[(&str, &str)] = &[
     ("fields", "instructions of newer processors"),
     ("lab", "the kernel's counters, and signals of what it starts"),
     ("pages", "the one mapping that all pages live in"),
+    ("runs", "the memory of a memtable, which one writes while others read older versions"),
     ("server", "the allocator's settings, and the process's own mappings"),
     ("vecmath", "SIMD"),
 ];
@@ -169,6 +170,7 @@ fn floors_are_those_of_the_design() {
         ("log", 3),
         ("pages", 3),
         ("storage", 4),
+        ("runs", 4),
         ("ann", 5),
         ("fields", 5),
         ("vectors", 6),

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Can the simulator see? Plants bugs, one at a time, in a copy of the tree, and asks whether some seed fails.
+"""Can the simulator see, and the model of runs? Plants bugs, one at a time, in a copy of the tree, and asks whether some seed fails.
 
-    copy of the tree --> one line made wrong --> build the simulator --> seeds until one fails --> caught, or missed
+    copy of the tree --> one line made wrong --> build --> seeds until one fails --> caught, or missed
 
     planted.py [--seeds 2000] [--only NAME]
 """
@@ -117,6 +117,49 @@ BUGS = [
 ]
 
 
+# The same for the rules of weights, seen by the model of `runs`.
+RULES = [
+    (
+        "weights: take the oldest run for the newest",
+        "crates/runs/src/compaction.rs",
+        "let mut merge = Merge::new(inputs.iter().rev().map(source)",
+        "let mut merge = Merge::new(inputs.iter().map(source)",
+    ),
+    (
+        "weights: forget those of the older records of a key",
+        "crates/runs/src/merge.rs",
+        "                entry.weight += older.entry.weight;\n",
+        "",
+    ),
+    (
+        "weights: let a tombstone go before the bottom",
+        "crates/runs/src/compaction.rs",
+        "Value::Deleted => bottom || entry.first,",
+        "Value::Deleted => return Ok(true),",
+    ),
+    (
+        "weights: let a merge drop what has expired",
+        "crates/runs/src/compaction.rs",
+        "Value::Inline(_) | Value::Big(_) => false,",
+        "Value::Inline(value) => return Ok(value.len() > 9 && value[1] < 64),\n        Value::Big(_) => false,",
+    ),
+    (
+        "weights: let a range tombstone go before the bottom",
+        "crates/runs/src/compaction.rs",
+        "Value::DeletedTo(_) => bottom,",
+        "Value::DeletedTo(_) => true,",
+    ),
+]
+
+
+def simulator(seeds: int) -> tuple[list[str], dict[str, str]]:
+    return ["cargo", "run", "--release", "--quiet", "-p", "ramekin-sim", "--", "--seeds", str(seeds)], {}
+
+
+def model(seeds: int) -> tuple[list[str], dict[str, str]]:
+    return ["cargo", "test", "--quiet", "-p", "ramekin-runs", "--test", "model"], {"RUNS_SEEDS": str(seeds)}
+
+
 def plant(tree: Path, file: str, right: str, wrong: str) -> None:
     path = tree / file
     text = path.read_text()
@@ -136,17 +179,18 @@ def main() -> int:
         skip = shutil.ignore_patterns("target", ".git", ".venv", ".demo", ".bench", "__pycache__")
         shutil.copytree(ROOT, tree, ignore=skip)
         environment = {**os.environ, "CARGO_TARGET_DIR": os.environ.get("PLANTED_TARGET", str(Path(scratch) / "target"))}
-        for name, file, right, wrong in BUGS:
+        for (name, file, right, wrong), see in [(bug, simulator) for bug in BUGS] + [(rule, model) for rule in RULES]:
             if args.only and args.only not in name:
                 continue
             plant(tree, file, right, wrong)
-            run = ["cargo", "run", "--release", "--quiet", "-p", "ramekin-sim", "--", "--seeds", str(args.seeds)]
-            done = subprocess.run(run, cwd=tree, env=environment, capture_output=True, text=True)
-            caught = "seed " in done.stderr and " failed: " in done.stderr
+            run, more = see(args.seeds)
+            done = subprocess.run(run, cwd=tree, env=environment | more, capture_output=True, text=True)
+            said = done.stdout + done.stderr
+            caught = "seed " in said and " failed: " in said
             if not caught and done.returncode != 0:
-                sys.exit(f"{name}: the simulator did not run\n{done.stderr[-2000:]}")
+                sys.exit(f"{name}: it did not run\n{said[-2000:]}")
             missed += not caught
-            line = next((line for line in done.stderr.splitlines() if " failed: " in line), "")
+            line = next((line for line in said.splitlines() if " failed: " in line), "")
             print(f"{'caught' if caught else 'MISSED':7} {name:55} {line[:110]}", flush=True)
             shutil.copy(ROOT / file, tree / file)
     print(f"{missed} of the planted bugs were missed")

@@ -1,0 +1,41 @@
+//! Floor 4: sorted records, the newest in memory, the others in immutable files.
+//!
+//! ```text
+//!   Memtable ──publish──► Root ─┐
+//!      │ flush                  ├─► View ─► get · get_many · range · weight_below · select · count
+//!      ▼                        │
+//!   RunWriter ─► files ─► Run ──┘           memtable/ · view.rs · merge.rs · cursor.rs
+//!                          │ merge of neighbours, file by file
+//!                          ▼
+//!                         Run                writer.rs · file.rs · run.rs · block.rs · format.rs · filter.rs
+//! ```
+//!
+//! A log-structured merge-tree (O'Neil et al., 1996) without sequence numbers: a view pins what it reads, so no file holds a
+//! key twice and a merge never looks at who reads. In a tree with weights each record carries the change of live elements that
+//! it makes, so that how many lie below a key is a few look-ups, whatever was rewritten and deleted.
+//!
+//! It knows no log, no manifest and no threads: who keeps a tree says when to flush and merge, names the files, and makes the
+//! list of runs durable.
+
+mod block;
+pub mod compaction;
+mod cursor;
+mod entry;
+mod file;
+mod filter;
+mod format;
+mod memtable;
+mod merge;
+mod run;
+pub mod sort;
+mod varint;
+mod view;
+mod writer;
+
+pub use entry::{Entry, Extent, INLINE_MAX, KEY_MAX, VALUE_MAX, Value};
+pub use file::RunFile;
+pub use format::Shape;
+pub use memtable::{MemoryCursor, Memtable, Root};
+pub use run::Run;
+pub use view::{Big, Found, Range, View};
+pub use writer::{Pieces, RunWriter};

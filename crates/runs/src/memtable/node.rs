@@ -1,0 +1,152 @@
+//! The nodes of a memtable's tree, of 1 KiB each, and how a key is found in one.
+//!
+//! ```text
+//!   leaf    heads: first 4 bytes of each key │ records
+//!   inner   heads of separators │ separators │ children │ sums of the weights below each child
+//! ```
+//!
+//! A head decides most comparisons without a look at the key. A separator is the least key of what its child may hold; the
+//! first child's is empty.
+
+use super::arena::{Address, Arena, Node};
+
+pub(super) const NODE: usize = 1024;
+pub(super) const LEAF_MAX: usize = (NODE - 16) / 8;
+pub(super) const INNER_MAX: usize = (NODE - 16) / 20;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub(super) struct Leaf {
+    /// The version of the tree that it was made for.
+    pub(super) born: u64,
+    pub(super) count: u32,
+    pub(super) unused: u32,
+    pub(super) heads: [u32; LEAF_MAX],
+    pub(super) records: [Address; LEAF_MAX],
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub(super) struct Inner {
+    pub(super) born: u64,
+    pub(super) count: u32,
+    pub(super) unused: u32,
+    pub(super) weights: [i64; INNER_MAX],
+    pub(super) heads: [u32; INNER_MAX],
+    pub(super) keys: [Address; INNER_MAX],
+    pub(super) children: [Address; INNER_MAX],
+    pub(super) rest: [u32; 2],
+}
+
+// SAFETY: plain integers, aligned to 16 bytes.
+unsafe impl Node for Leaf {}
+// SAFETY: as above.
+unsafe impl Node for Inner {}
+
+const _: () = assert!(size_of::<Leaf>() == NODE && size_of::<Inner>() == NODE);
+
+/// The first bytes of a key, in its order.
+#[inline]
+pub(super) fn head(key: &[u8]) -> u32 {
+    match key.first_chunk::<4>() {
+        Some(four) => u32::from_be_bytes(*four),
+        None => {
+            let mut four = [0; 4];
+            four[..key.len()].copy_from_slice(key);
+            u32::from_be_bytes(four)
+        }
+    }
+}
+
+impl Leaf {
+    pub(super) fn empty(born: u64) -> Self {
+        Self { born, count: 0, unused: 0, heads: [0; LEAF_MAX], records: [0; LEAF_MAX] }
+    }
+
+    /// Where the first key that is at least `key` stands, and whether it is that one.
+    #[inline]
+    pub(super) fn lower_bound(&self, arena: &Arena, key: &[u8]) -> (usize, bool) {
+        let (count, wanted) = (self.count as usize, head(key));
+        let mut low = self.heads[..count].partition_point(|head| *head < wanted);
+        let mut high = low + self.heads[low..count].partition_point(|head| *head == wanted);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match super::record::key_of(arena, self.records[middle]).cmp(key) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Equal => return (middle, true),
+                std::cmp::Ordering::Greater => high = middle,
+            }
+        }
+        (low, false)
+    }
+
+    pub(super) fn insert(&mut self, at: usize, head: u32, record: Address) {
+        let count = self.count as usize;
+        self.heads.copy_within(at..count, at + 1);
+        self.records.copy_within(at..count, at + 1);
+        (self.heads[at], self.records[at]) = (head, record);
+        self.count += 1;
+    }
+
+    pub(super) fn remove(&mut self, at: usize) {
+        let count = self.count as usize;
+        self.heads.copy_within(at + 1..count, at);
+        self.records.copy_within(at + 1..count, at);
+        self.count -= 1;
+    }
+
+    /// Moves what stands from `at` on to `right`, which is empty.
+    pub(super) fn split_to(&mut self, at: usize, right: &mut Self) {
+        let moved = self.count as usize - at;
+        right.heads[..moved].copy_from_slice(&self.heads[at..at + moved]);
+        right.records[..moved].copy_from_slice(&self.records[at..at + moved]);
+        (self.count, right.count) = (at as u32, moved as u32);
+    }
+}
+
+impl Inner {
+    pub(super) fn empty(born: u64) -> Self {
+        let [heads, keys, children] = [[0; INNER_MAX]; 3];
+        Self { born, count: 0, unused: 0, weights: [0; INNER_MAX], heads, keys, children, rest: [0; 2] }
+    }
+
+    /// The child that answers for a key: the last whose separator is not greater.
+    #[inline]
+    pub(super) fn child_of(&self, arena: &Arena, key: &[u8]) -> usize {
+        let (count, wanted) = (self.count as usize, head(key));
+        // The first separator is empty: it is not asked.
+        let mut low = 1 + self.heads[1..count].partition_point(|head| *head < wanted);
+        let mut high = low + self.heads[low..count].partition_point(|head| *head == wanted);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if super::record::key_of(arena, self.keys[middle]) <= key { low = middle + 1 } else { high = middle }
+        }
+        low - 1
+    }
+
+    /// The sum of the weights below the first `count` children.
+    pub(super) fn weight_before(&self, count: usize) -> i64 {
+        self.weights[..count].iter().sum()
+    }
+
+    pub(super) fn insert(&mut self, at: usize, head: u32, key: Address, child: Address, weight: i64) {
+        let count = self.count as usize;
+        self.weights.copy_within(at..count, at + 1);
+        self.heads.copy_within(at..count, at + 1);
+        self.keys.copy_within(at..count, at + 1);
+        self.children.copy_within(at..count, at + 1);
+        (self.weights[at], self.heads[at], self.keys[at], self.children[at]) = (weight, head, key, child);
+        self.count += 1;
+    }
+
+    /// Moves what stands from `at` on to `right`, which is empty. Returns the separator of `right`, and its weight.
+    pub(super) fn split_to(&mut self, at: usize, right: &mut Self) -> (u32, Address, i64) {
+        let moved = self.count as usize - at;
+        right.weights[..moved].copy_from_slice(&self.weights[at..at + moved]);
+        right.heads[..moved].copy_from_slice(&self.heads[at..at + moved]);
+        right.keys[..moved].copy_from_slice(&self.keys[at..at + moved]);
+        right.children[..moved].copy_from_slice(&self.children[at..at + moved]);
+        (self.count, right.count) = (at as u32, moved as u32);
+        (right.heads[0], right.keys[0], right.weight_before(moved))
+    }
+}
