@@ -101,6 +101,24 @@ def in_limit(memory: str, requests: list[bytes], data: dataset.Dataset, unlimite
     report.row(f"{label}: recall@10, default parameters", f"{one.recall:.4f}", f">= {wanted(args)}", one.recall >= wanted(args))
 
 
+def one_after_another(data: dataset.Dataset, args, report: Report) -> None:
+    """Small uploads on one connection, with a small question between: a sender that waits for a timer of the kernel shows at once."""
+    folder = args.data / "upload"
+    shutil.rmtree(folder, ignore_errors=True)
+    request = client.prepare_upload(data.base[: 90_000 // (data.dim * 10)], len(data.base))[0]
+    with Server(folder, "64MiB", log=args.data / "upload.log") as server:
+        client.create(server, data.dim)
+        connection, took = Connection(server.port), []
+        for _ in range(40):
+            start = time.monotonic()
+            assert connection.send(request).status == 200
+            took.append((time.monotonic() - start) * 1000)
+            connection.must("GET", f"/collections/{client.NAME}")
+    shutil.rmtree(folder, ignore_errors=True)
+    median = statistics.median(took)
+    report.row(f"uploads of {len(request) >> 10} KiB on one connection, a small question between", f"{spread(took, 1)} ms", "<= 20 ms", median <= 20)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     dataset.arguments(parser)
@@ -116,6 +134,7 @@ def main() -> int:
     report = Report(f"upload: {len(data.base):,} x {data.dim} ({data.name}), over REST to green", args)
     requests = client.prepare_upload(data.base, args.batch)
     report.row("load", f"{len(requests):,} prepared requests of {mib(len(requests[0]))}, {args.connections} connections")
+    one_after_another(data, args, report)
     ours = against_hnswlib(requests, data, args, report)
     unlimited_s = statistics.median(one.green_s for one in ours)
     for memory in args.memory.split(","):

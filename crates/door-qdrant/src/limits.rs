@@ -48,9 +48,12 @@ pub const HEAD_FREE: usize = 8 << 10;
 /// nothing: a header is read at once, and an answer was read before the next request.
 pub const SOCKET_RECEIVE_IDLE: usize = 8 << 10;
 pub const SOCKET_SEND_IDLE: usize = 2304;
-/// Of a large body, and of an answer.
-pub const SOCKET_RECEIVE: usize = 32 << 10;
+/// Of a large body: less than twice as much. A sender waits for half of the largest window that it was ever offered, and where
+/// the idle one is smaller, for the kernel's timer of 200 ms before each piece (RFC 9293, 3.8.6.2.1).
+pub const SOCKET_RECEIVE: usize = 14 << 10;
+/// Of an answer.
 pub const SOCKET_SEND: usize = 16 << 10;
+const _: () = assert!(SOCKET_RECEIVE < 2 * SOCKET_RECEIVE_IDLE);
 
 /// Stack frames, structures of hyper and tokio, the kernel's own structures of one connection, measured between requests.
 pub const CONNECTION_FIXED: usize = 10 << 10;
