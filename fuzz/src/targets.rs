@@ -28,6 +28,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "log", run: log },
     Target { name: "operation", run: operation },
     Target { name: "page_file", run: page_file },
+    Target { name: "run", run: run },
     Target { name: "manifest", run: manifest },
     Target { name: "options", run: options },
     Target { name: "bodies", run: bodies },
@@ -122,6 +123,21 @@ fn check_file_header(bytes: &[u8]) {
     match FileHeader::decode(bytes) {
         Ok(header) => assert_eq!(header.encode()[..24], bytes[..24], "a file's header comes back"),
         Err(error) => assert!(matches!(error.kind(), Kind::Corrupt | Kind::Unsupported)),
+    }
+}
+
+/// A block of a run, its index and its head, and a key in the last line; a block as it would be with its header made right too.
+fn run(bytes: &[u8]) {
+    let split = bytes.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+    let (block, key) = bytes.split_at(split);
+    ramekin_runs::decode_anything(block, key);
+    let records = block.len().min(64) as u16;
+    for weights in 0..3u8 {
+        let mut made = vec![0, weights];
+        made.extend_from_slice(&records.to_le_bytes());
+        made.extend_from_slice(&if weights == 2 { records } else { 0 }.to_le_bytes());
+        made.extend_from_slice(block);
+        ramekin_runs::decode_anything(&made, key);
     }
 }
 

@@ -39,3 +39,24 @@ pub use memtable::{MemoryCursor, Memtable, Root};
 pub use run::Run;
 pub use view::{Big, Found, Range, View};
 pub use writer::{Pieces, RunWriter};
+
+/// Decodes whatever stands there as the head of a file, as what an index says of a block, and as a block, in which `key` is
+/// looked for and each record is read both ways. For fuzzing: it must neither panic nor read outside of the bytes.
+pub fn decode_anything(bytes: &[u8], key: &[u8]) {
+    _ = format::Meta::decode(bytes);
+    _ = format::BlockAt::decode(bytes);
+    let Ok(block) = block::Block::open(bytes) else { return };
+    _ = block.lower_bound(key).and_then(|(place, _)| block.entry_of(place, key).map(|_| ()));
+    _ = block.value_at_or_before(key);
+    _ = block.weight_before(block.len());
+    let mut walk = block::Walk::default();
+    let mut there = walk.go_to(&block, 0);
+    while matches!(there, Ok(true)) {
+        _ = walk.entry(&block);
+        there = walk.next(&block);
+    }
+    there = walk.go_to(&block, block.len() - 1);
+    while matches!(there, Ok(true)) {
+        there = walk.back(&block);
+    }
+}
