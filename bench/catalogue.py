@@ -1,6 +1,6 @@
 """What clients can make grow without a single point: collections, aliases, names of vectors, metadata.
 
-    48 MiB in a cgroup     create until all are there, or 507 says with numbers why not; the charge stays below the budget
+    48 MiB in a cgroup     create until all are there, or 507 says with numbers why not; the charge never exceeds the budget
     the folder at 24 MiB   serves, or ends with code 10 and the least budget, with which it then serves
 
 The folder is opened at 48 MiB once more at the end.
@@ -40,7 +40,7 @@ class Row:
     again: list[tuple[str, bool]] = field(default_factory=list)
 
     def is_good(self, budget: int) -> bool:
-        return not self.killed and (self.made == self.wanted or bool(self.refusal)) and self.charge <= budget
+        return not self.killed and (self.made == self.wanted or bool(self.refusal)) and max(self.charge, self.peak) <= budget
 
 
 class Client:
@@ -138,7 +138,8 @@ def measure(scratch: Path, kind: str, count: int, budget: str, smaller: str) -> 
 
 
 COUNTS = {"plain": 16_384, "aliases": 100_000, "wide": 414, "meta": 170}
-SMALL = {"plain": 800, "aliases": 5_000, "wide": 20, "meta": 10}
+# In small: the two large kinds are quickly made, so there is less room for as many.
+SMALL = {"plain": (800, "48MiB"), "aliases": (5_000, "48MiB"), "wide": (414, "32MiB"), "meta": (170, "32MiB")}
 SLOPE_MOST = 1 << 10
 
 
@@ -147,16 +148,18 @@ def main() -> int:
     parser.add_argument("--kinds", nargs="*", default=list(COUNTS), choices=list(COUNTS))
     parser.add_argument("--memory", default="48MiB")
     parser.add_argument("--smaller", default="24MiB")
-    parser.add_argument("--small", action="store_true", help="a twentieth of them; the bytes of each are not checked")
+    parser.add_argument("--small", action="store_true", help="fewer, or at 32 MiB; the bytes of each are not checked")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--data", type=Path, default=Path(".bench"))
     args = parser.parse_args()
     args.data.mkdir(parents=True, exist_ok=True)
     report = Report(f"what grows without a point, {args.memory}", args)
     for kind in args.kinds:
-        row = measure(args.data, kind, (SMALL if args.small else COUNTS)[kind], args.memory, args.smaller)
+        count, memory = SMALL[kind] if args.small else (COUNTS[kind], args.memory)
+        row = measure(args.data, kind, count, memory, args.smaller)
         made = f"{row.made:,} of {row.wanted:,}, charge {mib(row.charge)}, peak {mib(row.peak)}{', KILLED' if row.killed else ''}"
-        report.row(f"{kind}: made", made, "all, or 507; never killed", row.is_good(parse_size(args.memory)))
+        wanted = f"all, or 507; never killed, and never above {memory}"
+        report.row(f"{kind}: made", made, wanted, row.is_good(parse_size(memory)))
         if row.refusal:
             report.row(f"{kind}: refused", row.refusal, "with numbers", any(letter.isdigit() for letter in row.refusal))
         if kind in ("plain", "aliases"):

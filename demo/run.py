@@ -4,7 +4,8 @@
                                                                           |  upload, wait until green
     questions in plain English ---------> same LSA ------------------> nearest snippets, recall, speed, memory
 
-What was built stays in the data folder; a second run only starts the server and asks.
+What was built stays in the data folder; a second run only starts the server and asks. `--prepare` ends after the
+vectors, for which no server is needed: `make demo` lets it run beside the compiler.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import joblib
@@ -59,7 +61,8 @@ class Paths:
         self.vectors = root / "vectors.npy"
         self.questions = root / "held_out.npy"
         self.snippets = root / "snippets.jsonl"
-        self.done = root / "done.json"  # written last, so a run that was cut off starts over
+        self.prepared = root / "prepared.json"  # each is written last, so a step that was cut off starts over
+        self.done = root / "done.json"
 
 
 TESTS = re.compile(r"(^|/)(tests?|testing|benches)/|(^|/)test_|_tests?\.")
@@ -105,6 +108,7 @@ def prepare(paths: Paths) -> None:
     with open(paths.snippets, "w") as out:
         for s in snippets[HELD_OUT:]:
             out.write(json.dumps({"file": s.file, "line": s.line, "item": s.item, "text": s.text}) + "\n")
+    mark(paths.prepared)
 
 
 def upload(client: QdrantClient, server: Server, paths: Paths) -> None:
@@ -113,14 +117,20 @@ def upload(client: QdrantClient, server: Server, paths: Paths) -> None:
         client.delete_collection(COLLECTION)
     client.create_collection(COLLECTION, models.VectorParams(size=DIM, distance=models.Distance.COSINE))
     progress = Progress("upload", len(vectors), "points")
-    with open(paths.snippets) as rows:
+    # While the server takes one batch the next is made ready.
+    with open(paths.snippets) as rows, ThreadPoolExecutor(1) as sender:
+        sent: Future | None = None
         for at in range(0, len(vectors), BATCH):
             part = vectors[at : at + BATCH]
             payloads = [json.loads(next(rows)) for _ in part]
             ids = list(range(at, at + len(part)))
             batch = models.Batch(ids=ids, vectors=part.tolist(), payloads=payloads)
-            client.upsert(COLLECTION, batch, wait=False)
-            progress.at(at + len(part))
+            if sent is not None:
+                sent.result()
+                progress.at(at)
+            sent = sender.submit(client.upsert, COLLECTION, batch, wait=False)
+        if sent is not None:
+            sent.result()
     progress.end(f"{len(vectors):,} points acknowledged")
     wait_green(server)
 
@@ -198,9 +208,16 @@ def show_memory(server: Server) -> None:
     print(f"  {kernel}, budget {mib(server.budget)}: {held}; vectors alone are {mib(np.load(server.data.parent / 'vectors.npy', mmap_mode='r').nbytes)}")
 
 
-def is_done(paths: Paths) -> bool:
+MARK = {"format": FORMAT, "dim": DIM}
+
+
+def mark(path: Path) -> None:
+    path.write_text(json.dumps(MARK))
+
+
+def is_marked(path: Path) -> bool:
     try:
-        return json.loads(paths.done.read_text()) == {"format": FORMAT, "dim": DIM}
+        return json.loads(path.read_text()) == MARK
     except (OSError, ValueError):
         return False
 
@@ -209,22 +226,27 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--data", type=Path, default=Path(".demo"), help="folder that keeps data between runs")
     parser.add_argument("--query", help="ask this instead of the examples")
+    parser.add_argument("--prepare", action="store_true", help="read and embed only")
     parser.add_argument("--limit", type=int, default=3, help="snippets shown for a question")
     args = parser.parse_args()
     start = time.monotonic()
     paths = Paths(args.data)
-    fresh = not is_done(paths)
-    if fresh:
+    if not is_marked(paths.prepared):
         shutil.rmtree(paths.root, ignore_errors=True)
         paths.root.mkdir(parents=True)
         prepare(paths)
+    if args.prepare:
+        return 0
+    fresh = not is_marked(paths.done)
+    if fresh:
+        shutil.rmtree(paths.server, ignore_errors=True)
     with Server(paths.server, MEMORY, log=paths.log) as server:
         where = "in a memory cgroup" if server.cgroup else "without a cgroup (not permitted here; the resident set is measured)"
         print(f"server: {server.url}, --memory {MEMORY}, {where}, ready after {server.started_s:.2f} s, log {paths.log}")
         client = QdrantClient(url=server.url, timeout=300)
         if fresh:
             upload(client, server, paths)
-            paths.done.write_text(json.dumps({"format": FORMAT, "dim": DIM}))
+            mark(paths.done)
         else:
             print(f"data: {client.count(COLLECTION).count:,} points of an earlier run (make clean-demo forgets them)")
             wait_green(server)

@@ -7,7 +7,7 @@
     packed      sends all of it by gzip: what is over the limit is a bomb
     stalled     sends a part of its header on many connections, then nothing or a byte at a time
 
-    Watch: a small query and GET /memory, again and again, from another process than the attackers
+    Watch: a small query, GET /memory and GET /collections, again and again, from another process than the attackers
 """
 
 import gzip
@@ -170,7 +170,7 @@ class Attacker:
 
 
 class Watch:
-    """Asks a small query and the ledger while the attack goes on.
+    """Asks a small query, the ledger and the list of collections while the attack goes on.
 
     `within_s` is a row of the bench. Where it is None an answer may take its time, as long as it comes: a 429 is asked again.
     """
@@ -182,7 +182,8 @@ class Watch:
         self.wrong: list[str] = []
         self.stop = threading.Event()
         self.highest, self.highest_at = 0, 0.0  # the charge as it was seen, and when
-        self.threads = [threading.Thread(target=self.run, args=args, daemon=True) for args in [(self.small, every_s), (("GET", "/memory", b""), 0.5)]]
+        asked = [(self.small, every_s), (("GET", "/memory", b""), 0.5), (("GET", "/collections", b""), 0.5)]
+        self.threads = [threading.Thread(target=self.run, args=args, daemon=True) for args in asked]
         self.threads.append(threading.Thread(target=self.look, daemon=True))
         for thread in self.threads:
             thread.start()

@@ -21,12 +21,14 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 def binary() -> Path:
-    """RAMEKIN_BIN, or what `make build` made."""
+    """RAMEKIN_BIN, or the newer of what `make build` and `make build-fast` made."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", REPOSITORY / "target"))
-    path = Path(os.environ.get("RAMEKIN_BIN") or target / "release" / "ramekin")
-    if not path.is_file():
-        sys.exit(f"no server at {path}; run `make build`, or name one in RAMEKIN_BIN")
-    return path
+    named = os.environ.get("RAMEKIN_BIN")
+    paths = [Path(named)] if named else [target / profile / "ramekin" for profile in ("release", "fast")]
+    built = [path for path in paths if path.is_file()]
+    if not built:
+        sys.exit(f"no server at {' or '.join(map(str, paths))}; run `make build`, or name one in RAMEKIN_BIN")
+    return max(built, key=lambda path: path.stat().st_mtime)
 
 
 def parse_size(text: str) -> int:

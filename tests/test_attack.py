@@ -17,8 +17,25 @@ ROUTES = Path(__file__).resolve().parent.parent / "crates" / "door-qdrant" / "sr
 
 def test_the_table_of_the_attacks_has_every_route_that_is_built():
     routes = re.findall(r'^    (GET|PUT|POST|PATCH|DELETE) "([^"]+)" (\w+) ([\w:]+);', ROUTES.read_text(), re.M)
-    built = {(method, path, access) for method, path, access, handler in routes if handler != "unbuilt"}
+    built = {(method, path, access) for method, path, access, handler in routes if handler != "not_implemented"}
     assert built == {(endpoint.method, endpoint.path, endpoint.access) for endpoint in surface.ENDPOINTS}
+
+
+# What a decoder compares with the name of a field; these are words that a field may hold.
+DECODERS = ["batch", "search", "listing", "selection", "aliases", "indexes", "plan", "memory", "collection_body", "sections", "text_index", "writes"]
+FIELD = '"[a-z_]+"'
+ARM = re.compile(rf"^ *({FIELD}(?: \| {FIELD})*)(?: if .*)? => ", re.M)
+TABLE = re.compile(rf"^ *\(({FIELD}), (?:[A-Z]\w+\b|{FIELD}|\w+::)", re.M)
+LISTS = re.compile(r"(?:const [A-Z_]+: &str = |fields\(reader, \[|const OTHER_QUERIES: .*\n)(.*)")
+WORDS = {"insert_only", "update_only", "pinned"}
+
+
+def test_the_table_of_the_attacks_has_every_field_that_a_decoder_knows():
+    files = [file for file in sorted(ROUTES.parent.rglob("*.rs")) if file.stem in DECODERS or file.parent.name == "wire"]
+    code = "".join(file.read_text().partition("#[cfg(test)]")[0] for file in files)
+    known = {name.strip('"') for found in (ARM, TABLE, LISTS) for text in found.findall(code) for name in re.findall(FIELD, text)}
+    assert {"update_mode", "with_vectors", "hnsw_ef", "full_scan_threshold_kb", "old_alias_name", "set_payload", "recommend", "wal_config"} <= known
+    assert known - WORDS <= {name for _, path in surface.aims() for name in re.findall(r"\w+", path)}
 
 
 def test_bodies_are_repeatable_and_at_least_half_of_the_limit_or_malformed():

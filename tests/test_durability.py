@@ -1,9 +1,11 @@
 """What was acknowledged is there after a stop and after kill -9; a data folder has one owner."""
 
+import re
 import signal
 import subprocess
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -93,6 +95,47 @@ def test_kill_while_writing_loses_nothing_acknowledged(own_server, rng):
         ids = [200 * turn + 7 for turn in range(acknowledged)]
         found = Connection(own_server.port).must("POST", "/collections/busy/points", {"ids": ids, "with_payload": True})
         assert {p["id"]: p["payload"]["turn"] for p in found} == {i: i // 200 for i in ids}
+
+
+def tear_last_request(data: Path) -> None:
+    """Zeros the end of the last record of the log, as a write that was under way when the power went leaves it."""
+    logs = [file for file in data.rglob("*") if file.is_file() and file.read_bytes()[:8] == b"RAMEKLOG"]
+    last = max(logs, key=lambda file: int(file.stem, 16))
+    text = bytearray(last.read_bytes())
+    at = text.rindex(b"Rk\x01\x01")
+    length = int.from_bytes(text[at + 4 : at + 8], "little")
+    assert length > 1_000
+    text[at + 700 : at + 24 + length] = bytes(24 + length - 700)
+    last.write_bytes(text)
+
+
+def test_what_a_start_cuts_off_the_log_is_said_there(tmp_path, rng):
+    """A torn request is dropped as a whole, once, with a line that says how much it was."""
+    batch = rng.standard_normal((200, DIM)).astype(np.float32)
+    line = r"the log ended in a write that was under way and is dropped, .*: 1 request of which 0 records can be read, [\d.]+ KiB"
+    for attempt in range(5):
+        server = Server(tmp_path / f"data-{attempt}", "48MiB").start()
+        rest = Connection(server.port)
+        rest.must("PUT", "/collections/torn", {"vectors": {"size": DIM, "distance": "Dot"}})
+        for first in (0, 1_000):
+            assert rest.send(request_bytes("PUT", "/collections/torn/points?wait=true", points_body(first, batch))).status == 200
+            if first == 0:
+                time.sleep(1.5)  # how far the log is durable is noted once a second: now it is, and what follows not at once
+        server.kill9()
+        tear_last_request(server.data)
+        try:
+            server.start()
+        except StartError:
+            server.close()  # it was noted in between: then the log is damaged, and not torn
+            continue
+        assert Connection(server.port).must("POST", "/collections/torn/points/count", {"exact": True})["count"] == len(batch)
+        assert len(re.findall(line, server.log.read_text())) == 1
+        server.kill9()
+        server.start()
+        assert len(re.findall(line, server.log.read_text())) == 1
+        server.close()
+        return
+    pytest.fail("each time the log was noted to be durable before the server was killed")
 
 
 def test_a_smaller_budget_opens_the_same_data(tmp_path, rng):

@@ -89,7 +89,7 @@ fn log(bytes: &[u8]) {
         written[12..16].copy_from_slice(&crc.to_le_bytes());
         check_file_header(&written);
     }
-    for place in [0, 1, 2].into_iter().flat_map(|file| [0, position].map(|position| Place { file, position })) {
+    for place in [0, 1, 2].into_iter().flat_map(|file| [0, position].map(|lsn| Place { file, lsn })) {
         if let Some(header) = Header::decode(bytes, place) {
             assert_eq!(header.encode(place)[..], bytes[..RECORD_HEADER], "a header comes back");
             assert!(header.next(0) > header.len as u64);
@@ -101,7 +101,7 @@ fn log(bytes: &[u8]) {
             let len = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]) as usize;
             let since = u64::from(u32::from_le_bytes([bytes[12], bytes[13], bytes[14], bytes[15]]));
             let request = u32::from_le_bytes([bytes[16], bytes[17], bytes[18], bytes[19]]);
-            let durable = place.position.saturating_sub(since);
+            let durable = place.lsn.saturating_sub(since);
             let made = match bytes[20] & 3 {
                 0 => Header::pad(len, durable),
                 1 => Header::end(len, durable),

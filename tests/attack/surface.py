@@ -72,7 +72,7 @@ FILTER = Object(
 
 WITH_PAYLOAD = Either(Flag(), List(PATH), Object({"include": List(PATH)}), Object({"exclude": List(PATH)}))
 WITH_VECTOR = Either(Flag(), List(Text("")))
-PARTS = {"with_payload": WITH_PAYLOAD, "with_vector": WITH_VECTOR, "shard_key": Text("a")}
+PARTS = {"with_payload": WITH_PAYLOAD, "with_vector": WITH_VECTOR, "with_vectors": WITH_VECTOR, "shard_key": Text("a")}
 LOUD = b'"limit":1000,"with_payload":true,"with_vector":true,'
 ORDER = Either(PATH, Object({"key": Text("count")}, {"direction": Word("asc", "desc"), "start_from": Either(Real(1.5), Text("2020-01-01"))}))
 PARAMS = Object(
@@ -84,14 +84,24 @@ PARAMS = Object(
         "max_reads": Whole(100),
         "quantization": Object({}, {"ignore": Flag(), "rescore": Flag(), "oversampling": Real(2.0)}),
         "acorn": Object({}, {"enable": Flag(), "max_selectivity": Real(0.4)}),
+        "idf": Json({"corpus": {}}),
     },
 )
 SHARED = {"limit": Whole(10), "offset": Whole(0), "score_threshold": Real(0.1), "params": PARAMS, "filter": FILTER, "profile": Flag(), **PARTS}
 VECTOR = Either(List(Real(0.5)), Value([0.5] * DIM))
+# Inference, and kinds of queries that are not built.
+UNBUILT_QUERIES = ["text", "image", "object", "model", "recommend", "discover", "context", "fusion", "rrf", "formula", "sample", "relevance_feedback"]
 SEARCHED = Object(
     {},
     {
-        "query": Either(VECTOR, Id(7), Object({"nearest": Either(VECTOR, Id(7))}), Object({"order_by": ORDER})),
+        "query": Either(
+            VECTOR,
+            Id(7),
+            Object({"nearest": Either(VECTOR, Id(7))}, {"mmr": Json({"diversity": 0.5})}),
+            Object({"order_by": ORDER}),
+            Object({"indices": List(Whole(1)), "values": List(Real(0.5))}),
+            Object({}, {name: Json({"a": 1}) for name in UNBUILT_QUERIES}),
+        ),
         "using": Text("", NAME_MAX),
         "prefetch": List(Value({"query": [0.5]})),
         "lookup_from": Json({"collection": "a"}),
@@ -101,7 +111,7 @@ SEARCHED = Object(
 )
 SEARCHED_OLDER = Object(
     {"vector": Value([0.5] * DIM), "limit": Whole(10)},
-    {"vector": Either(VECTOR, Object({"name": Text("", NAME_MAX), "vector": Value([0.5] * DIM)})), **SHARED},
+    {"vector": Either(VECTOR, Object({"name": Text("", NAME_MAX), "vector": Value([0.5] * DIM)})), "top": Whole(10), **SHARED},
     b'"with_payload":true,"with_vector":true,',
 )
 SCROLL = Object({}, {"offset": Id(1), "limit": Whole(10), "filter": FILTER, "order_by": ORDER, **PARTS}, LOUD)
@@ -109,17 +119,18 @@ SCROLL = Object({}, {"offset": Id(1), "limit": Whole(10), "filter": FILTER, "ord
 SELECTED = {"points": List(Id(7)), "filter": FILTER, "shard_key": Text("a")}
 PAYLOAD = Json({"word": "red", "count": 7, "text": "the quick brown fox"})
 NAMED_VECTOR = Either(VECTOR, Map("", VECTOR, 64))
-ROW = Object({"id": Id(7), "vector": Value([0.5] * DIM)}, {"vector": NAMED_VECTOR, "payload": PAYLOAD})
-ROW_VECTOR = Object({"id": Id(7), "vector": Value([0.5] * DIM)}, {"vector": NAMED_VECTOR})
+ROW = Object({"id": Id(7), "vector": Value([0.5] * DIM)}, {"vector": NAMED_VECTOR, "vectors": NAMED_VECTOR, "payload": PAYLOAD})
+ROW_VECTOR = Object({"id": Id(7), "vector": Value([0.5] * DIM)}, {"vector": NAMED_VECTOR, "vectors": NAMED_VECTOR})
 MODIFIERS = {"update_filter": FILTER, "update_mode": Word("upsert", "insert_only", "update_only"), "shard_key": Text("a")}
-COLUMNS = Object({"ids": Value([7]), "vectors": Value([[0.5] * DIM])}, {"ids": List(Id(7)), "vectors": List(VECTOR), "payloads": List(PAYLOAD)})
+COLUMN = Either(List(VECTOR), Map("", List(VECTOR), 64))
+COLUMNS = Object({"ids": Value([7]), "vectors": Value([[0.5] * DIM])}, {"ids": List(Id(7)), "vectors": COLUMN, "payloads": List(PAYLOAD)})
 UPSERT = Object({}, {"points": List(ROW), "batch": COLUMNS, **MODIFIERS})
 ONE = {"points": Value([7])}
 SET = Object({"payload": PAYLOAD, **ONE}, {"key": PATH, **SELECTED})
 DELETE = Object({}, SELECTED)
 DELETE_KEYS = Object({"keys": List(PATH), **ONE}, SELECTED)
-UPDATE_VECTORS = Object({"points": List(ROW_VECTOR)}, {"update_filter": FILTER, "shard_key": Text("a")})
-DELETE_VECTORS = Object({"vector": List(Text("", NAME_MAX)), **ONE}, SELECTED)
+UPDATE_VECTORS = Object({"points": List(ROW_VECTOR)}, MODIFIERS)
+DELETE_VECTORS = Object({"vector": List(Text("", NAME_MAX)), **ONE}, {"vectors": List(Text("", NAME_MAX)), **SELECTED})
 # The operations of a batch hold the bodies above: each is aimed at with its values, their own fields where they stand alone.
 OPERATIONS = Object(
     {
@@ -141,7 +152,7 @@ OPERATIONS = Object(
 HNSW = Object(
     {},
     {
-        **{name: Whole(16) for name in ("m", "ef_construct", "full_scan_threshold", "max_indexing_threads", "payload_m")},
+        **{name: Whole(16) for name in ("m", "ef_construct", "full_scan_threshold", "full_scan_threshold_kb", "max_indexing_threads", "payload_m")},
         "on_disk": Flag(),
         "memory": MEMORY,
         "inline_storage": Flag(),
@@ -155,6 +166,7 @@ OPTIMIZERS = Object(
         "max_optimization_threads": Either(Whole(1), Word("auto")),
         "prevent_unoptimized": Flag(),
         **{name: Whole(2) for name in ("default_segment_number", "max_segment_size", "memmap_threshold", "indexing_threshold", "flush_interval_sec")},
+        **{name: Whole(2) for name in ("max_segment_size_kb", "memmap_threshold_kb", "indexing_threshold_kb")},
     },
 )
 RAM = {"always_ram": Flag(), "memory": MEMORY}
@@ -167,35 +179,55 @@ QUANTIZATION = Either(
 METADATA = Json({"who": "nobody"}, 64 << 10)
 ONE_VECTOR = Object(
     {"size": Whole(4, 65_536), "distance": Word("Dot", "Cosine", "Euclid", "Manhattan")},
-    {"hnsw_config": HNSW, "quantization_config": QUANTIZATION, "on_disk": Flag(), "datatype": Word("float16"), "multivector_config": Json({"a": 1})},
+    {
+        "hnsw_config": HNSW,
+        "quantization_config": QUANTIZATION,
+        "quantization": QUANTIZATION,
+        "on_disk": Flag(),
+        "memory": MEMORY,
+        "datatype": Word("float16"),
+        "multivector_config": Json({"a": 1}),
+    },
 )
+PARAMETERS = {
+    **{name: Whole(1) for name in ("replication_factor", "write_consistency_factor", "read_fan_out_factor", "read_fan_out_delay_ms")},
+    "on_disk_payload": Flag(),
+    "payload": Object({}, {"memory": MEMORY}),
+}
 CREATE = Object(
     {},
     {
         "vectors": Either(ONE_VECTOR, Map("a", ONE_VECTOR, 64)),
         "sparse_vectors": Map("s", Json({})),
-        **{name: Whole(1) for name in ("shard_number", "replication_factor", "write_consistency_factor")},
+        "shard_number": Whole(1),
         "sharding_method": Word("auto"),
-        "on_disk_payload": Flag(),
-        "payload": Object({}, {"memory": MEMORY}),
+        **PARAMETERS,
         "hnsw_config": HNSW,
         "wal_config": Object({}, {name: Whole(1) for name in ("wal_capacity_mb", "wal_segments_ahead", "wal_retain_closed")}),
         "optimizers_config": OPTIMIZERS,
+        "optimizer_config": OPTIMIZERS,
         "quantization_config": QUANTIZATION,
+        "quantization": QUANTIZATION,
         "strict_mode_config": Json({"enabled": False}),
         "metadata": METADATA,
         "recall": Real(0.9),
     },
 )
-CHANGED_VECTOR = Object({}, {"hnsw_config": HNSW, "quantization_config": Either(QUANTIZATION, Word("Disabled")), "on_disk": Flag()})
+NEW_QUANTIZATION = Either(QUANTIZATION, Word("Disabled"))
+CHANGED_VECTOR = Object(
+    {},
+    {"hnsw_config": HNSW, "quantization_config": NEW_QUANTIZATION, "quantization": NEW_QUANTIZATION, "on_disk": Flag(), "memory": MEMORY},
+)
 CHANGE = Object(
     {},
     {
         "vectors": Map("", CHANGED_VECTOR),
-        "params": Object({}, {"replication_factor": Whole(1), "read_fan_out_factor": Whole(1), "on_disk_payload": Flag()}),
+        "params": Object({}, PARAMETERS),
         "hnsw_config": HNSW,
         "optimizers_config": OPTIMIZERS,
-        "quantization_config": Either(QUANTIZATION, Word("Disabled")),
+        "optimizer_config": OPTIMIZERS,
+        "quantization_config": NEW_QUANTIZATION,
+        "quantization": NEW_QUANTIZATION,
         "strict_mode_config": Json({"enabled": False}),
         "sparse_vectors": Map("s", Json({})),
         "metadata": METADATA,
@@ -218,7 +250,7 @@ STOP_WORDS = Either(Word("english"), Object({}, {"languages": List(Word("english
 INDEX = Either(
     Word("keyword", "integer", "float", "geo", "text", "bool", "datetime", "uuid"),
     Object({"type": Word("keyword")}, {"is_tenant": Flag(), "on_disk": Flag(), "memory": MEMORY, "enable_hnsw": Flag(), "prefix": Flag()}),
-    Object({"type": Word("integer")}, {"lookup": Flag(), "range": Flag(), "is_principal": Flag()}),
+    Object({"type": Word("integer")}, {"lookup": Flag(), "range": Flag(), "is_principal": Flag(), "on_disk": Flag(), "memory": MEMORY, "enable_hnsw": Flag()}),
     Object(
         {"type": Word("text")},
         {
@@ -229,7 +261,10 @@ INDEX = Either(
             "phrase_matching": Flag(),
             "ascii_folding": Flag(),
             "stopwords": STOP_WORDS,
-            "stemmer": Object({"type": Word("snowball"), "language": Word("english")}),
+            "stemmer": Either(Object({"type": Word("snowball"), "language": Word("english")}), Object({"type": Word("none")})),
+            "on_disk": Flag(),
+            "memory": MEMORY,
+            "enable_hnsw": Flag(),
         },
     ),
 )
@@ -279,7 +314,7 @@ ENDPOINTS = [
     Endpoint("PUT", C, WRITE, CREATE),
     Endpoint("PATCH", C, WRITE, CHANGE),
     Endpoint("DELETE", C, WRITE),
-    Endpoint("PUT", f"{C}/index", WRITE, Object({"field_name": PATH, "field_schema": INDEX})),
+    Endpoint("PUT", f"{C}/index", WRITE, Object({"field_name": PATH, "field_schema": INDEX}, {"field_type": INDEX})),
     Endpoint("DELETE", f"{C}/index/{{field_name}}", WRITE),
     Endpoint("POST", "/collections/aliases", WRITE, ALIASES),
     Endpoint("PUT", f"{C}/points", WRITE, UPSERT),

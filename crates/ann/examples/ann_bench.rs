@@ -264,8 +264,8 @@ fn measure(index: &Index, pages: &Pages, query: &Npy, flags: &Flags, root: &Acco
         "ef        recall   q/s  lists   codes  refined rescored  pages  reads | cpu us    p10    p50 | coarse, scan, rescore us"
     );
     for ef in efs {
-        let probes = flags.get("--probes", "").parse().ok();
-        let params = SearchParams { ef, probes, ..SearchParams::default() };
+        let nprobe = flags.get("--probes", "").parse().ok();
+        let params = SearchParams { ef, nprobe, ..SearchParams::default() };
         let mut hits: Vec<Hit> = Vec::new();
         let timed = SearchParams { clock: Some(&clock), ..params };
         let (mut found, mut wanted) = (0, 0);

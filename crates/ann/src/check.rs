@@ -8,11 +8,11 @@
 //!   codes         the estimate of a vector by its own code lies near the truth (one of each list)
 //! ```
 
-use crate::buffer::Buffer;
-use crate::index::Index;
-use crate::layout::List;
-use crate::scratch::Scratch;
-use crate::search::SearchParams;
+use crate::format::buffer::Buffer;
+use crate::format::index::Index;
+use crate::format::layout::InvertedList;
+use crate::search::request::SearchParams;
+use crate::search::scratch::Scratch;
 use crate::source::Source;
 use ramekin_base::{Error, Result};
 use ramekin_memory::Account;
@@ -36,8 +36,8 @@ impl Index {
         Error::corrupt(text).at(self.rows.file().path().display())
     }
 
-    fn check_lists(&self, account: &Account) -> Result<Buffer<List>> {
-        let mut lists = Buffer::<List>::new(account, self.shape.lists)?;
+    fn check_lists(&self, account: &Account) -> Result<Buffer<InvertedList>> {
+        let mut lists = Buffer::<InvertedList>::new(account, self.shape.lists)?;
         let mut stream = self.clusters.stream(account, 64 << 10)?;
         let (mut start, mut block) = (0u64, 0u64);
         for (at, list) in lists.iter_mut().enumerate() {
@@ -94,14 +94,14 @@ impl Index {
         Ok(())
     }
 
-    fn check_vectors(&self, pages: &Pages, lists: &[List], account: &Account) -> Result<()> {
+    fn check_vectors(&self, pages: &Pages, lists: &[InvertedList], account: &Account) -> Result<()> {
         let mut source = self.stream(account);
         let (mut rows, mut vectors) = (Vec::new(), Vec::new());
         let (mut position, mut at) = (0u32, 0);
         let mut centroid = Vec::new();
         self.centroid(pages, 0, &mut centroid)?;
         while source.next(&mut rows, &mut vectors)? {
-            self.shape.originals.view(&mut vectors);
+            self.shape.full_vectors.view(&mut vectors);
             for x in vectors.chunks_exact(self.shape.dim) {
                 while position >= lists[at].positions().end {
                     at += 1;
@@ -123,7 +123,7 @@ impl Index {
     fn check_finite(&self, account: &Account) -> Result<()> {
         let (mut source, mut rows, mut vectors) = (self.stream(account), Vec::new(), Vec::new());
         while source.next(&mut rows, &mut vectors)? {
-            self.shape.originals.view(&mut vectors);
+            self.shape.full_vectors.view(&mut vectors);
             let wrong = vectors.chunks_exact(self.shape.dim).position(|x| !x.iter().all(|x| x.is_finite()));
             if let Some(at) = wrong {
                 return Err(self.wrong(format!("the vector of row {} holds a number that is none", rows[at])));
@@ -133,13 +133,13 @@ impl Index {
     }
 
     /// The first vector of every list, asked for by itself, is found where it lies or shares its score.
-    fn check_codes(&self, pages: &Pages, lists: &[List], account: &Account) -> Result<()> {
+    fn check_codes(&self, pages: &Pages, lists: &[InvertedList], account: &Account) -> Result<()> {
         let mut scratch = Scratch::new(account)?;
         let (mut source, mut rows, mut vectors) = (self.stream(account), Vec::new(), Vec::new());
         let (mut position, mut at, mut missed) = (0u32, 0, 0);
         let params = SearchParams { recall: Some(0.99), ..SearchParams::default() };
         while source.next(&mut rows, &mut vectors)? && at < lists.len() {
-            self.shape.originals.view(&mut vectors);
+            self.shape.full_vectors.view(&mut vectors);
             for (row, x) in rows.iter().zip(vectors.chunks_exact(self.shape.dim)) {
                 if lists.get(at).is_some_and(|list| list.start == position) {
                     at += 1;

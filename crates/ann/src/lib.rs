@@ -2,13 +2,13 @@
 //!
 //! ```text
 //!   Source ──► build ─┬─ sample ──► train ──► centroids                      sample, train, tiles, compact
-//!                     ├─ assign ──► parts on disk, by cluster                cut, parts, spool
-//!                     └─ encode ──► codes of 1, 3 and 6 bits, vectors        encode, trial (the recall curve)
+//!                     ├─ assign ──► partitions on disk, by cluster           partition, partitions
+//!                     └─ encode ──► codes of 1, 3 and 6 bits, vectors        encode, calibrate (the recall curve)
 //!                            │
-//!                            ▼  sections of a page file                      layout, meta, originals
+//!                            ▼  sections of a page file                      layout, meta, full_vectors
 //!   Index ─► search ─┬─ coarse    which lists are near                       coarse
 //!                    ├─ scan      1-bit codes by their bound, then wider     scan
-//!                    └─ rescore   the best by their originals                rescore
+//!                    └─ rescore   the best by their full vectors           rescore
 //!         ─► exact, vectors, stream, check
 //! ```
 //!
@@ -16,44 +16,22 @@
 //! whichever sections are resident are used as they are. Nothing here knows points, payloads or deletes: a filter
 //! is asked by row.
 
-mod batch;
-mod buffer;
 mod build;
 mod check;
-mod coarse;
-mod compact;
-mod curve;
-mod cut;
-mod direct;
-mod encode;
-mod exact;
-mod index;
-mod layout;
-mod meta;
-mod originals;
-mod parts;
-mod plan;
-mod rescore;
-mod sample;
-mod scan;
-mod scratch;
+mod format;
 mod search;
 mod source;
 mod stream;
-mod tiles;
-mod train;
-mod trial;
-mod widen;
-mod work;
 
 pub use build::build;
-pub use curve::{Curve, Setting, Step, aim, recall_of_ef};
-pub use index::Index;
-pub use layout::{Part, TAGS, WIDTHS};
-pub use meta::IndexMeta;
-pub use plan::expected_sections;
-pub use scratch::Scratch;
-pub use search::{Hit, Positions, Profile, Search, SearchParams};
+pub use build::plan::expected_sections;
+pub use build::work::{BuildOptions, Phase, Progress, Work};
+pub use format::curve::{Curve, SearchEffort, Step, recall_of_ef, with_safety_margin};
+pub use format::index::Index;
+pub use format::layout::{Part, TAGS, WIDTHS};
+pub use format::meta::IndexMeta;
+pub use search::Search;
+pub use search::request::{ClusterOrder, Hit, Profile, SearchParams};
+pub use search::scratch::Scratch;
 pub use source::{BATCH_ROWS, SliceSource, Source, batch_rows};
 pub use stream::IndexSource;
-pub use work::{BuildOptions, Phase, Progress, Work};

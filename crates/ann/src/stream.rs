@@ -1,9 +1,9 @@
 //! An index read back as a source: (row, values of its vector) in stored order, for the merge that replaces it.
 
-use crate::buffer::Buffer;
-use crate::index::Index;
-use crate::layout::Grid;
-use crate::originals::Originals;
+use crate::format::buffer::Buffer;
+use crate::format::full_vectors::FullVectors;
+use crate::format::index::Index;
+use crate::format::layout::RecordLayout;
 use crate::source::{Source, batch_rows};
 use ramekin_base::Packed;
 use ramekin_base::packed::PACKED_TAIL;
@@ -23,10 +23,10 @@ pub struct IndexSource {
     vectors: Section,
     rows: Section,
     account: Account,
-    grid: Grid,
+    record_layout: RecordLayout,
     packed: Packed,
     count: usize,
-    originals: Originals,
+    full_vectors: FullVectors,
     streams: Option<(Stream, Stream)>,
     /// Records that are packed, as they are read.
     packed_records: Option<Buffer<u8>>,
@@ -44,10 +44,10 @@ impl Index {
             vectors: self.vectors.clone(),
             rows: self.rows.clone(),
             account: account.clone(),
-            grid: self.shape.vectors,
+            record_layout: self.shape.vectors,
             packed: self.shape.packed,
             count: self.shape.rows,
-            originals: self.shape.originals,
+            full_vectors: self.shape.full_vectors,
             streams: None,
             packed_records: None,
             unpacked: Vec::new(),
@@ -89,16 +89,17 @@ impl Source for IndexSource {
     }
 
     fn dim(&self) -> usize {
-        self.originals.dim
+        self.full_vectors.dim
     }
 
     fn rewind(&mut self) -> Result<()> {
         // The old buffers go before new ones are asked for.
         (self.streams, self.packed_records) = (None, None);
-        let vectors = self.vectors.stream(&self.account, VECTORS_BUFFER.max(self.grid.record))?;
+        let vectors = self.vectors.stream(&self.account, VECTORS_BUFFER.max(self.record_layout.record))?;
         self.streams = Some((vectors, self.rows.stream(&self.account, ROWS_BUFFER)?));
-        if !self.originals.is_plain() {
-            self.packed_records = Some(Buffer::new(&self.account, self.grid.record * self.grid.run(0))?);
+        if !self.full_vectors.is_plain() {
+            self.packed_records =
+                Some(Buffer::new(&self.account, self.record_layout.record * self.record_layout.run(0))?);
         }
         self.unpacked.clear();
         (self.unpacked_from, self.at) = (0, 0);
@@ -110,25 +111,25 @@ impl Source for IndexSource {
             self.rewind()?;
         }
         rows.clear();
-        let dim = self.originals.dim;
+        let dim = self.full_vectors.dim;
         let end = (self.at + batch_rows(dim)).min(self.count);
         vectors.resize((end - self.at) * dim, 0.0);
         let mut filled = 0;
         while self.at < end {
-            let run = self.grid.run(self.at as u32).min(end - self.at);
+            let run = self.record_layout.run(self.at as u32).min(end - self.at);
             let Some((stream, _)) = &mut self.streams else { return Err(not_begun()) };
             let values = &mut vectors[filled * dim..(filled + run) * dim];
             match &mut self.packed_records {
                 Some(records) => {
-                    let records = &mut records[..run * self.grid.record];
+                    let records = &mut records[..run * self.record_layout.record];
                     stream.read_exact(records)?;
-                    self.originals.unpack(records, values);
+                    self.full_vectors.unpack(records, values);
                 }
                 None => stream.read_exact(values.as_mut_bytes())?,
             }
             let next = self.at + run;
             if next < self.count {
-                stream.skip(self.grid.gap(next as u32 - 1) as u64)?;
+                stream.skip(self.record_layout.gap(next as u32 - 1) as u64)?;
             }
             for position in self.at..next {
                 let row = self.row(position)?;

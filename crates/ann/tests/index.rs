@@ -5,7 +5,7 @@
 mod world;
 
 use ramekin_ann::{
-    BuildOptions, Index, IndexMeta, Part, Positions, Scratch, Search, SearchParams, SliceSource, Source, Work,
+    BuildOptions, ClusterOrder, Index, IndexMeta, Part, Scratch, Search, SearchParams, SliceSource, Source, Work,
     batch_rows, build,
 };
 use ramekin_base::{Kind, ManualClock};
@@ -134,7 +134,7 @@ fn reads_stay_below_what_is_allowed() {
                 // By rows: the score of a hit may be an estimate.
                 let wanted = oracle(vectors, query, metric, 10, &|_| true);
                 found_here += wanted.iter().filter(|wanted| hits.iter().any(|hit| hit.row == wanted.row)).count();
-                most = most.max(pages.trip().reads);
+                most = most.max(pages.fetch_stats().reads);
             }
             assert!(most <= max_reads as u64, "{metric:?}: {most} reads where {max_reads} are allowed");
             let share = found_here as f64 / 1000.0;
@@ -282,7 +282,7 @@ fn rows_that_are_few_are_each_looked_at() {
                 index.positions_of(&world.pages, &words, &mut places).unwrap();
                 let count = (0..6000).filter(|row| filter(*row)).count();
                 assert_eq!(places.iter().map(|word| word.count_ones() as usize).sum::<usize>(), count);
-                let positions = |each| Some(Positions { words: &places, count, each });
+                let positions = |each| Some(ClusterOrder { words: &places, count, each });
                 let asked = SearchParams { filter: Some(&filter), ..SearchParams::default() };
                 let params = SearchParams { positions: positions(true), ..asked };
                 let recall = recall(&world, &index, &vectors, &params, 10, &queries[..20 * dim]);
@@ -296,7 +296,7 @@ fn rows_that_are_few_are_each_looked_at() {
                     assert_eq!(search(&asked), search(&scanned), "{metric:?} round {round} every {every}");
                 }
             }
-            let positions = Some(Positions { words: &[0; 94], count: 0, each: true });
+            let positions = Some(ClusterOrder { words: &[0; 94], count: 0, each: true });
             let none = SearchParams { filter: Some(&|_| false), positions, ..SearchParams::default() };
             let mut scratch = Scratch::new(&world.account).unwrap();
             assert!(index.search(&world.pages, &queries[..dim], 10, &none, None, &mut scratch).unwrap().is_empty());

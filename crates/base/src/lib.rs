@@ -6,7 +6,8 @@
 //!   limits  every limit, in one table     rng     chance, from a seed
 //!   lane    where a request waits for a thread          packed  numbers of few bits
 //!   cancel  whether a piece of work is still wanted      lock    locks in one order, and the disk
-//!   few     a list of a few, in place
+//!   few     a list of a few, in place     histogram   durations, counted by how long they were
+//!   varint  numbers of as many bytes as they need        signal  events that threads wait for
 //! ```
 //!
 //! Nothing here opens a file, starts a thread or reads a clock by itself, but for [`supervise::Threads`], under which all
@@ -18,6 +19,7 @@ pub mod cancel;
 pub mod clock;
 pub mod error;
 pub mod few;
+pub mod histogram;
 pub mod id;
 pub mod lane;
 pub mod limits;
@@ -25,14 +27,18 @@ pub mod lock;
 pub mod nonblocking;
 pub mod packed;
 pub mod rng;
+pub mod signal;
 pub mod size;
 pub mod supervise;
+pub mod varint;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use error::{Error, Kind, Result, cut, excerpt, message};
 pub use few::Few;
+pub use histogram::Histogram;
 pub use id::PointId;
 pub use lane::Lane;
 pub use packed::{Packed, Packer};
 pub use rng::Rng;
+pub use signal::Signal;
 pub use size::Size;

@@ -2,7 +2,7 @@
 //!
 //! `KiB MiB GiB TiB` (and the bare `K M G T`) are powers of 1024; `KB MB GB TB` are powers of 1000.
 
-use crate::{Error, Result};
+use crate::{Error, Result, excerpt};
 use std::fmt;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,9 +24,18 @@ const UNITS: [(&str, u64); 13] = [
     ("b", 1),
 ];
 
+/// What is longer is no size, and is repeated to this length, bytes.
+const TEXT_MOST: usize = 80;
+
 impl Size {
     pub fn parse(text: &str) -> Result<Self> {
-        let wrong = || Error::invalid(format!("'{text}' is not a size; write a number with a unit, such as 256MiB"));
+        let wrong = || {
+            let text = excerpt(text, TEXT_MOST);
+            Error::invalid(format!("'{text}' is not a size; write a number with a unit, such as 256MiB"))
+        };
+        if text.len() > TEXT_MOST {
+            return Err(wrong());
+        }
         let lower = text.trim().to_ascii_lowercase();
         let (number, unit) = UNITS
             .iter()
@@ -78,6 +87,8 @@ mod tests {
         for text in ["", "MiB", "-1", "1e9", "nan", "9999999TiB", "12 parsecs"] {
             assert!(Size::parse(text).is_err(), "{text}");
         }
+        let long = Size::parse(&"1".repeat(1 << 20)).unwrap_err();
+        assert!(long.message().len() < 200, "{}", long.message().len());
         assert_eq!(Size(134_217_728).to_string(), "128.0 MiB");
     }
 }

@@ -1,81 +1,47 @@
-//! The door: what all requests share, and the way of a request through it.
-//!
-//! ```text
-//!   hyper ─► route ─► key? ─► query string ─► handler ─────────────► answer
-//!                                              │  body: admitted, read, decoded
-//!                                              └─► reader pool: store + writing of the answer
-//! ```
-//!
-//! The threads that serve connections never wait for the disk: what may do so runs on the reader pool, and comes back through
-//! a oneshot. For memory they ask those who give it back, which may take some tens of milliseconds where it is short: sections
-//! and floors are given up for nobody else. What is busy for the moment is tried again until the request's timeout.
+//! The door of a process: opened once, with its accounts, its guests and its routes.
 
 use crate::admission::Admission;
-use crate::answer::{Answer, Text};
-use crate::call::Call;
-use crate::counters::Counters;
-use crate::errors::{Outcome, Refusal};
-use crate::guests::{Class, Guest, Guests};
-use crate::host::Host;
-use crate::keys::Keys;
+use crate::admission::guests::{self, Guests};
+use crate::handlers::memory::BUDGET_MOVES;
 use crate::limits;
-use crate::options::Options;
-use crate::pace::Pace;
-use crate::pack;
-use crate::routes::{self, Route};
+use crate::request::counters::Counters;
+use crate::request::host::Host;
+use crate::request::inline_policy::InlinePolicy;
+use crate::request::keys::Keys;
+use crate::request::latency::Latency;
+use crate::request::state::DoorInner;
+use crate::routes;
 use axum::Router;
-use axum::extract::Request;
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use axum::response::Response;
-use ramekin_base::{Error, Kind, Lane, Result, cancel, supervise};
-use ramekin_memory::{Account, holding};
-use ramekin_vectors::Store;
-use std::future::Future;
+use ramekin_base::Result;
 use std::sync::Arc;
-use std::task::Poll;
-use std::time::{Duration, SystemTime};
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
-
-/// The header in which our own version stands: `GET /` tells that of the API.
-const OUR_VERSION: HeaderName = HeaderName::from_static("x-ramekin-version");
+use std::time::SystemTime;
+use tokio::sync::Semaphore;
 
 /// The door of a process. Clones are handles to the same one.
 #[derive(Clone)]
 pub struct Door {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<DoorInner>,
     pub(crate) router: Router,
 }
 
-/// What all requests share.
-pub struct Shared {
-    pub host: Host,
-    pub keys: Keys,
-    pub admission: Admission,
-    pub answers: Account,
-    pub guests: Arc<Guests>,
-    pub routes: &'static [Route],
-    pub counters: Counters,
-    pub pace: Pace,
-    /// When the door was opened; only shown to people.
-    pub opened: SystemTime,
-    /// One change of a collection's configuration at a time: it reads, lays over and writes.
-    pub change: parking_lot::Mutex<()>,
+/// What the door has for good, used or not.
+pub const fn min_reservations(budget: u64) -> u64 {
+    limits::bodies_min_reservation(budget) + limits::answers_min_reservation(budget) + guests::MIN_RESERVATION
 }
 
 impl Door {
-    /// Takes the floors of the door's accounts; fails if the budget has no room for them.
+    /// Takes the minimum reservations of the door's accounts; fails if the budget has no room for them.
     #[allow(clippy::disallowed_methods, reason = "the moment of the start is shown to people, nothing depends on it")]
     pub fn open(host: Host, keys: Keys) -> Result<Self> {
         let bodies =
             host.account.child("bodies", "requests x 2 x their body; at least budget / 32, at most budget / 8");
         let answers = host.account.child("answers", "answers x their text; at least budget / 128");
-        answers.set_floor(limits::answers_floor(host.budget.limit()))?;
+        answers.set_min_reservation(limits::answers_min_reservation(host.budget.limit()))?;
         let store = host.store.clone();
         let admission = Admission::new(host.budget.clone(), bodies)?.relieved_by(move || store.write_out());
         let guests = Arc::new(Guests::new(host.budget.clone(), &host.account, host.connections)?);
         let counters = Counters::new(routes::ROUTES.len());
-        let shared = Shared {
+        let shared = DoorInner {
             host,
             keys,
             admission,
@@ -83,9 +49,11 @@ impl Door {
             guests,
             routes: routes::ROUTES,
             counters,
-            pace: Pace::new(),
+            latency: Latency::default(),
+            inline_policy: InlinePolicy::new(),
             opened: SystemTime::now(),
             change: parking_lot::Mutex::default(),
+            budget_moves: Arc::new(Semaphore::new(BUDGET_MOVES)),
         };
         let shared = Arc::new(shared);
         Ok(Self { router: routes::router(&shared), shared })
@@ -94,204 +62,5 @@ impl Door {
     /// The routes, for a server of one's own or for tests.
     pub fn router(&self) -> Router {
         self.router.clone()
-    }
-}
-
-impl Shared {
-    pub fn now(&self) -> Duration {
-        self.host.clock.now()
-    }
-
-    /// Serves one request of a known route.
-    pub async fn serve(
-        self: Arc<Self>,
-        index: usize,
-        route: &'static Route,
-        params: Params,
-        request: Request,
-    ) -> Response {
-        let started = self.now();
-        let (parts, body) = request.into_parts();
-        let expects = parts.headers.contains_key(header::EXPECT);
-        let ready = self.keys.check(route.access, &parts.headers).and_then(|()| {
-            let options = Options::read(parts.uri.query().unwrap_or_default())?;
-            crate::call::check_path(route, &params)?;
-            Ok((options, crate::body::encoding(&parts.headers)?))
-        });
-        let outcome = match ready {
-            Err(refusal) => {
-                if !expects {
-                    crate::body::drain(body).await;
-                }
-                Err(refusal)
-            }
-            Ok((options, encoding)) => {
-                // A router that serves no connections has none.
-                let guest = parts.extensions.get::<Arc<Guest>>().cloned();
-                let begun = match &guest {
-                    Some(guest) => guest.begin(Class::of(&body, encoding), options.until).await,
-                    None => Ok(()),
-                };
-                match begun {
-                    Ok(()) => {
-                        let (door, body) = (self.clone(), Some(body));
-                        let call = Call { door, route, params, options, body, encoding, expects, started, guest };
-                        unharmed((route.handler)(call)).await
-                    }
-                    Err(error) => {
-                        if !expects {
-                            crate::body::drain(body).await;
-                        }
-                        Err(error.into())
-                    }
-                }
-            }
-        };
-        let took = self.now().saturating_sub(started);
-        let mut response = match outcome {
-            Ok(answer) if pack::is_wanted(&parts.headers, &answer) => self.packed(answer),
-            Ok(answer) => answer.response(),
-            Err(refusal) => {
-                tracing::debug!(path = route.path, status = refusal.status.as_u16(), "{}", refusal.message);
-                refusal.response(took)
-            }
-        };
-        response.headers_mut().insert(OUR_VERSION, HeaderValue::from_static(self.host.version));
-        self.counters.count(index, response.status(), took);
-        response
-    }
-
-    /// The answer, packed as it goes out; as it is where there is no memory for that.
-    fn packed(&self, answer: Answer) -> Response {
-        match self.answers.try_reserve(limits::PACK_BYTES) {
-            Ok(memory) => pack::response(answer, memory),
-            Err(_) => answer.response(),
-        }
-    }
-
-    /// Runs `work` on the reader pool. While it is busy, tries again until the time is over. Work that nobody waits for
-    /// any more, since the client hung up, the time is over or the server stops, ends at its next look at its token.
-    pub async fn run<T: Send + 'static>(
-        self: &Arc<Self>,
-        lane: Lane,
-        until: Instant,
-        work: impl Fn(&Shared) -> Result<T> + Send + Sync + 'static,
-    ) -> Result<T> {
-        let work = Arc::new(work);
-        let wanted = cancel::Guard::new();
-        for round in 0.. {
-            let (sender, receiver) = oneshot::channel();
-            let (shared, job, token) = (self.clone(), work.clone(), wanted.token());
-            let job = Box::new(move || {
-                if !token.is_cancelled() {
-                    let _ = sender.send(cancel::scope(&token, || holding(0, || job(&shared))));
-                }
-            });
-            let result = match (self.host.run)(lane, job) {
-                Err(error) => Err(error),
-                Ok(()) => outcome(receiver, &wanted, until).await,
-            };
-            match result {
-                Err(error) if error.kind() == Kind::Busy => self.admission.pause(error, round, until).await?,
-                done => return done,
-            }
-        }
-        Err(Error::bug("rounds have no end"))
-    }
-
-    /// A read whose answer is written on the reader pool, where the results are.
-    pub async fn read(
-        self: &Arc<Self>,
-        until: Instant,
-        started: Duration,
-        work: impl Fn(&Store, &mut Text) -> Result<()> + Send + Sync + 'static,
-    ) -> Outcome<Answer> {
-        Ok(self.run(Lane::Reads, until, move |shared| shared.answer(started, &work)).await?)
-    }
-
-    /// Writes an answer here and now.
-    pub fn answer(&self, started: Duration, work: impl Fn(&Store, &mut Text) -> Result<()>) -> Result<Answer> {
-        let mut text = Text::answer(self.answers.clone())?;
-        work(&self.host.store, &mut text)?;
-        text.finish(self.now().saturating_sub(started))
-    }
-}
-
-/// A handler that panics costs its own request, not the connection.
-async fn unharmed(handler: impl Future<Output = Outcome<Answer>>) -> Outcome<Answer> {
-    let mut handler = std::pin::pin!(handler);
-    std::future::poll_fn(|context| {
-        let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| handler.as_mut().poll(context)));
-        polled.unwrap_or_else(|panic| Poll::Ready(Err(supervise::error_of("a request", &*panic).into())))
-    })
-    .await
-}
-
-/// Waits for what another thread will say. Work that has begun when the time is over, as a change of names has whose record is
-/// in the log, is waited for a little longer; all other is given up.
-pub(crate) async fn outcome<T>(
-    mut receiver: oneshot::Receiver<Result<T>>,
-    wanted: &cancel::Guard,
-    until: Instant,
-) -> Result<T> {
-    let over = || Error::busy("the request did not end within its timeout");
-    let mut heard = timeout_at(until, &mut receiver).await;
-    if heard.is_err() {
-        if wanted.cancel() {
-            return Err(over());
-        }
-        heard = timeout_at(until + limits::BEGUN_GRACE, receiver).await;
-    }
-    match heard {
-        Ok(Ok(result)) => result,
-        Ok(Err(_)) => Err(Error::bug("the request ended without an answer; the server's log says why")),
-        Err(_) => Err(over().after(BEGUN)),
-    }
-}
-
-pub(crate) const BEGUN: &str = "the write has begun, and may still be done";
-
-/// Values of a route's `{...}` parts, in order.
-pub type Params = Vec<String>;
-
-/// A path that no route has.
-pub async fn unknown_path(request: Request) -> Response {
-    let message = format!("Not found: no endpoint {} {}", request.method(), request.uri().path());
-    crate::body::drain(request.into_body()).await;
-    Refusal::new(StatusCode::NOT_FOUND, message).response(Duration::ZERO)
-}
-
-/// A path that has routes, but none for the method.
-pub async fn unknown_method(request: Request) -> Response {
-    let message = format!("Method not allowed: {} {}", request.method(), request.uri().path());
-    crate::body::drain(request.into_body()).await;
-    Refusal::new(StatusCode::METHOD_NOT_ALLOWED, message).response(Duration::ZERO)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn heard(token: impl Fn(&cancel::Token), said_after: Option<Duration>) -> Result<u32> {
-        let (sender, receiver) = oneshot::channel();
-        let wanted = cancel::Guard::new();
-        token(&wanted.token());
-        tokio::spawn(async move {
-            match said_after {
-                Some(after) => tokio::time::sleep(after).await,
-                None => std::future::pending().await,
-            }
-            _ = sender.send(Ok(7));
-        });
-        outcome(receiver, &wanted, Instant::now() + Duration::from_secs(5)).await
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_time_that_is_over_says_busy_only_of_what_will_never_be_done() {
-        let begun = |token: &cancel::Token| token.begin().unwrap();
-        assert_eq!(heard(|_| (), None).await.unwrap_err().kind(), Kind::Busy);
-        assert_eq!(heard(begun, None).await.unwrap_err().kind(), Kind::Unfinished);
-        assert_eq!(heard(begun, Some(Duration::from_secs(6))).await.unwrap(), 7);
-        assert_eq!(heard(|_| (), Some(Duration::from_secs(4))).await.unwrap(), 7);
     }
 }

@@ -36,14 +36,14 @@ const RETRY_AFTER_S: &str = "1";
 
 /// A request that is not done, and why: a short message, whose answer lives on its connection's own booking.
 #[derive(Debug)]
-pub struct Refusal {
+pub struct HttpError {
     pub status: StatusCode,
     pub message: String,
 }
 
-pub type Outcome<T> = Result<T, Refusal>;
+pub type Outcome<T> = Result<T, HttpError>;
 
-impl Refusal {
+impl HttpError {
     pub fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: cut(message.into()) }
     }
@@ -76,17 +76,18 @@ const PREFIXES: [(Kind, &str); 6] = [
     (Kind::Bug, "Service internal error: "),
 ];
 
-/// So begins what was refused before the store saw it: it says where in the request it stands, and has no prefix.
-const PLACES: [&str; 2] = ["Format error in ", "Validation error in "];
+/// So begins what was refused before the store saw it, and has no prefix of its kind: it says where in the request it stands, or
+/// that the request itself makes no sense.
+const OTHERS: [&str; 3] = ["Format error in ", "Validation error in ", "Bad request: "];
 
 fn prefix(error: &Error) -> &'static str {
-    if PLACES.iter().any(|place| error.message().starts_with(place)) {
+    if OTHERS.iter().any(|other| error.message().starts_with(other)) {
         return "";
     }
     PREFIXES.iter().find(|(kind, _)| *kind == error.kind()).map_or("", |(_, prefix)| prefix)
 }
 
-impl From<Error> for Refusal {
+impl From<Error> for HttpError {
     fn from(error: Error) -> Self {
         let found = TABLE.iter().find(|(kind, _)| *kind == error.kind());
         let status = found.map_or(StatusCode::INTERNAL_SERVER_ERROR, |(_, status)| *status);

@@ -14,60 +14,33 @@
 #![forbid(unsafe_code)]
 
 mod admission;
-mod aliases;
-mod answer;
-mod batch;
 mod body;
-mod call;
-mod collection_body;
-mod collection_info;
-mod collections;
 mod connections;
 mod cors;
-mod counters;
 pub mod decode;
-mod decoding;
+mod decoders;
 mod door;
 mod errors;
-mod guests;
-mod heard;
-mod host;
-mod indexes;
-mod keys;
+mod handlers;
+mod lanes;
 pub mod limits;
-mod listing;
-mod memory;
-mod options;
-mod pace;
-mod pack;
-mod patient;
-mod pieces;
-mod placement;
-mod plan;
-mod points;
-mod query;
+mod request;
+mod response;
 mod routes;
-mod search;
-mod sections;
-mod selection;
-mod service;
-mod socket;
-mod text_index;
-mod unpack;
 mod wire;
-mod writes;
 
+pub use admission::guests::places;
 pub use connections::serve;
-pub use door::Door;
-pub use guests::places;
-pub use host::{Host, Job, Planner};
-pub use keys::{Access, Keys};
-pub use plan::Wanted;
-pub use routes::{ROUTES, Route};
+pub use door::{Door, min_reservations};
+pub use request::call::Route;
+pub use request::host::Wanted;
+pub use request::host::{Host, Job, Planner};
+pub use request::keys::{Access, Keys};
+pub use routes::ROUTES;
 
 use ramekin_base::Result;
 
-/// Opens the door of a process: takes the floors of its accounts and lays out its routes.
+/// Opens the door of a process: takes the minimum reservations of its accounts and lays out its routes.
 pub fn router(host: Host, keys: Keys) -> Result<Door> {
     Door::open(host, keys)
 }

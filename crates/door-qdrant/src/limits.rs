@@ -22,13 +22,18 @@ pub const BODY_RATE: u64 = 16 << 10;
 pub const BODY_GRACE_S: u64 = 5;
 pub const BODY_WHOLE_S: u64 = 300;
 
-/// One that holds a part of the pool for which others wait must go on within this time, milliseconds.
+/// Where others wait for what it holds, the same at a higher rate: after so many milliseconds, and within so many seconds.
+pub const CROWD_RATE: u64 = 64 << 10;
+pub const CROWD_GRACE_MS: u64 = 500;
+pub const CROWD_WHOLE_S: u64 = 10;
+/// And it must go on within this time, milliseconds.
 pub const BODY_STALL_MS: u64 = 1000;
 
 /// What unpacking a compressed body takes: its state and its buffers.
 pub const UNPACK_BYTES: u64 = 160 << 10;
 
-/// What packing an answer takes, and the least answer for which it pays, bytes.
+/// What packing an answer takes, and the least answer for which it pays, bytes: one that is shorter is one or two segments of
+/// the network, and packing it would take a hundred times its memory.
 pub const PACK_BYTES: u64 = 448 << 10;
 pub const PACK_MIN: usize = 4 << 10;
 
@@ -87,7 +92,7 @@ pub const fn bodies(budget: u64) -> u64 {
 }
 
 /// The part of it that is taken for good, so that uploads always move on, and one packed body is always unpacked.
-pub const fn bodies_floor(budget: u64) -> u64 {
+pub const fn bodies_min_reservation(budget: u64) -> u64 {
     let share = budget / 32;
     UNPACK_BYTES + if share < (1 << 20) { 1 << 20 } else { share }
 }
@@ -98,12 +103,7 @@ pub const fn small_bodies(budget: u64) -> u64 {
     if share < 4 * BODY_SMALL { 4 * BODY_SMALL } else { share }
 }
 
-/// What the door has for good, used or not.
-pub const fn floors(budget: u64) -> u64 {
-    bodies_floor(budget) + answers_floor(budget) + crate::guests::FLOOR
-}
-
 /// What answers have for good.
-pub const fn answers_floor(budget: u64) -> u64 {
+pub const fn answers_min_reservation(budget: u64) -> u64 {
     budget / 128
 }

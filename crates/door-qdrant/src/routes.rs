@@ -2,32 +2,29 @@
 //!
 //! What Qdrant's API has and is not built here stands in the table too, so that it answers 501 by name.
 
-use crate::answer::Answer;
-use crate::call::Call;
-use crate::door::{Params, Shared, unknown_method, unknown_path};
-use crate::errors::{Outcome, Refusal};
-use crate::keys::Access::{self, Open, Read, Write};
-use crate::service::unbuilt;
-use crate::{aliases, collections, cors, indexes, memory, plan, points, query, service, writes};
+use crate::cors;
+use crate::errors::HttpError;
+use crate::handlers::aliases;
+use crate::handlers::collections;
+use crate::handlers::indexes;
+use crate::handlers::memory;
+use crate::handlers::plan;
+use crate::handlers::points;
+use crate::handlers::query;
+use crate::handlers::service;
+use crate::handlers::service::not_implemented;
+use crate::handlers::writes;
+use crate::request::call::Route;
+use crate::request::keys::Access::{Open, Read, Write};
+use crate::request::state::{DoorInner, Params, unknown_method, unknown_path};
 use axum::Router;
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::from_fn_with_state;
 use axum::response::Response;
 use axum::routing::{MethodFilter, on};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-pub type Handler = fn(Call) -> Pin<Box<dyn Future<Output = Outcome<Answer>> + Send>>;
-
-pub struct Route {
-    pub method: &'static str,
-    pub path: &'static str,
-    pub access: Access,
-    pub handler: Handler,
-}
 
 macro_rules! routes {
     ($($method:ident $path:literal $access:ident $handler:path;)*) => {
@@ -57,10 +54,10 @@ pub const ROUTES: &[Route] = routes! {
     PATCH "/collections/{collection_name}" Write collections::change;
     DELETE "/collections/{collection_name}" Write collections::delete;
     GET "/collections/{collection_name}/exists" Read collections::exists;
-    GET "/collections/{collection_name}/optimizations" Read unbuilt;
-    GET "/collections/{collection_name}/memory" Read unbuilt;
-    PUT "/collections/{collection_name}/vectors/{vector_name}" Write unbuilt;
-    DELETE "/collections/{collection_name}/vectors/{vector_name}" Write unbuilt;
+    GET "/collections/{collection_name}/optimizations" Read not_implemented;
+    GET "/collections/{collection_name}/memory" Read not_implemented;
+    PUT "/collections/{collection_name}/vectors/{vector_name}" Write not_implemented;
+    DELETE "/collections/{collection_name}/vectors/{vector_name}" Write not_implemented;
     PUT "/collections/{collection_name}/index" Write indexes::create;
     DELETE "/collections/{collection_name}/index/{field_name}" Write indexes::delete;
 
@@ -85,74 +82,78 @@ pub const ROUTES: &[Route] = routes! {
 
     POST "/collections/{collection_name}/points/query" Read query::query;
     POST "/collections/{collection_name}/points/query/batch" Read query::query_batch;
-    POST "/collections/{collection_name}/points/query/groups" Read unbuilt;
+    POST "/collections/{collection_name}/points/query/groups" Read not_implemented;
     POST "/collections/{collection_name}/points/search" Read query::search;
     POST "/collections/{collection_name}/points/search/batch" Read query::search_batch;
-    POST "/collections/{collection_name}/points/search/groups" Read unbuilt;
-    POST "/collections/{collection_name}/points/search/matrix/pairs" Read unbuilt;
-    POST "/collections/{collection_name}/points/search/matrix/offsets" Read unbuilt;
-    POST "/collections/{collection_name}/points/recommend" Read unbuilt;
-    POST "/collections/{collection_name}/points/recommend/batch" Read unbuilt;
-    POST "/collections/{collection_name}/points/recommend/groups" Read unbuilt;
-    POST "/collections/{collection_name}/points/discover" Read unbuilt;
-    POST "/collections/{collection_name}/points/discover/batch" Read unbuilt;
+    POST "/collections/{collection_name}/points/search/groups" Read not_implemented;
+    POST "/collections/{collection_name}/points/search/matrix/pairs" Read not_implemented;
+    POST "/collections/{collection_name}/points/search/matrix/offsets" Read not_implemented;
+    POST "/collections/{collection_name}/points/recommend" Read not_implemented;
+    POST "/collections/{collection_name}/points/recommend/batch" Read not_implemented;
+    POST "/collections/{collection_name}/points/recommend/groups" Read not_implemented;
+    POST "/collections/{collection_name}/points/discover" Read not_implemented;
+    POST "/collections/{collection_name}/points/discover/batch" Read not_implemented;
 
-    GET "/collections/{collection_name}/snapshots" Read unbuilt;
-    POST "/collections/{collection_name}/snapshots" Write unbuilt;
-    POST "/collections/{collection_name}/snapshots/upload" Write unbuilt;
-    PUT "/collections/{collection_name}/snapshots/recover" Write unbuilt;
-    GET "/collections/{collection_name}/snapshots/{snapshot_name}" Read unbuilt;
-    DELETE "/collections/{collection_name}/snapshots/{snapshot_name}" Write unbuilt;
-    GET "/snapshots" Read unbuilt;
-    POST "/snapshots" Write unbuilt;
-    GET "/snapshots/{snapshot_name}" Read unbuilt;
-    DELETE "/snapshots/{snapshot_name}" Write unbuilt;
+    GET "/collections/{collection_name}/snapshots" Read not_implemented;
+    POST "/collections/{collection_name}/snapshots" Write not_implemented;
+    POST "/collections/{collection_name}/snapshots/upload" Write not_implemented;
+    PUT "/collections/{collection_name}/snapshots/recover" Write not_implemented;
+    GET "/collections/{collection_name}/snapshots/{snapshot_name}" Read not_implemented;
+    DELETE "/collections/{collection_name}/snapshots/{snapshot_name}" Write not_implemented;
+    GET "/snapshots" Read not_implemented;
+    POST "/snapshots" Write not_implemented;
+    GET "/snapshots/{snapshot_name}" Read not_implemented;
+    DELETE "/snapshots/{snapshot_name}" Write not_implemented;
 
-    GET "/collections/{collection_name}/shards" Read unbuilt;
-    PUT "/collections/{collection_name}/shards" Write unbuilt;
-    POST "/collections/{collection_name}/shards/delete" Write unbuilt;
-    GET "/collections/{collection_name}/shards/{shard_id}/snapshot" Read unbuilt;
-    GET "/collections/{collection_name}/shards/{shard_id}/snapshots" Read unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/snapshots" Write unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/snapshots/upload" Write unbuilt;
-    PUT "/collections/{collection_name}/shards/{shard_id}/snapshots/recover" Write unbuilt;
-    GET "/collections/{collection_name}/shards/{shard_id}/snapshots/{snapshot_name}" Read unbuilt;
-    DELETE "/collections/{collection_name}/shards/{shard_id}/snapshots/{snapshot_name}" Write unbuilt;
-    POST "/collections/{collection_name}/truncate_unapplied_wal" Write unbuilt;
-    GET "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/manifest" Read unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/create" Write unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/recover" Write unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/recover_from" Write unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/points" Read unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/points/scroll" Read unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/points/count" Read unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/cleanup" Write unbuilt;
-    GET "/collections/{collection_name}/shards/{shard_id}/recovery_point" Read unbuilt;
-    POST "/collections/{collection_name}/shards/{shard_id}/truncate_unapplied_wal" Write unbuilt;
-    GET "/collections/{collection_name}/cluster" Read unbuilt;
-    POST "/collections/{collection_name}/cluster" Write unbuilt;
+    GET "/collections/{collection_name}/shards" Read not_implemented;
+    PUT "/collections/{collection_name}/shards" Write not_implemented;
+    POST "/collections/{collection_name}/shards/delete" Write not_implemented;
+    GET "/collections/{collection_name}/shards/{shard_id}/snapshot" Read not_implemented;
+    GET "/collections/{collection_name}/shards/{shard_id}/snapshots" Read not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshots" Write not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshots/upload" Write not_implemented;
+    PUT "/collections/{collection_name}/shards/{shard_id}/snapshots/recover" Write not_implemented;
+    GET "/collections/{collection_name}/shards/{shard_id}/snapshots/{snapshot_name}" Read not_implemented;
+    DELETE "/collections/{collection_name}/shards/{shard_id}/snapshots/{snapshot_name}" Write not_implemented;
+    POST "/collections/{collection_name}/truncate_unapplied_wal" Write not_implemented;
+    GET "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/manifest" Read not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/create" Write not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/recover" Write not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/snapshot/partial/recover_from" Write not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/points" Read not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/points/scroll" Read not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/points/count" Read not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/cleanup" Write not_implemented;
+    GET "/collections/{collection_name}/shards/{shard_id}/recovery_point" Read not_implemented;
+    POST "/collections/{collection_name}/shards/{shard_id}/truncate_unapplied_wal" Write not_implemented;
+    GET "/collections/{collection_name}/cluster" Read not_implemented;
+    POST "/collections/{collection_name}/cluster" Write not_implemented;
     GET "/cluster" Read service::cluster;
-    GET "/cluster/telemetry" Read unbuilt;
-    POST "/cluster/recover" Write unbuilt;
-    DELETE "/cluster/peer/{peer_id}" Write unbuilt;
-    GET "/quotas" Read unbuilt;
-    PUT "/quotas" Write unbuilt;
-    GET "/issues" Read unbuilt;
-    DELETE "/issues" Write unbuilt;
-    GET "/profiler/slow_requests" Read unbuilt;
-    POST "/audit/logs" Read unbuilt;
-    GET "/logger" Read unbuilt;
-    POST "/logger" Write unbuilt;
-    GET "/debugger" Read unbuilt;
-    PATCH "/debugger" Write unbuilt;
-    GET "/stacktrace" Read unbuilt;
-    GET "/cluster/metadata/keys" Read unbuilt;
-    GET "/cluster/metadata/keys/{key}" Read unbuilt;
-    PUT "/cluster/metadata/keys/{key}" Write unbuilt;
+    GET "/cluster/telemetry" Read not_implemented;
+    POST "/cluster/recover" Write not_implemented;
+    DELETE "/cluster/peer/{peer_id}" Write not_implemented;
+    GET "/quotas" Read not_implemented;
+    PUT "/quotas" Write not_implemented;
+    GET "/issues" Read not_implemented;
+    DELETE "/issues" Write not_implemented;
+    GET "/profiler/slow_requests" Read not_implemented;
+    POST "/audit/logs" Read not_implemented;
+    GET "/logger" Read not_implemented;
+    POST "/logger" Write not_implemented;
+    GET "/debugger" Read not_implemented;
+    PATCH "/debugger" Write not_implemented;
+    GET "/stacktrace" Read not_implemented;
+    GET "/cluster/metadata/keys" Read not_implemented;
+    GET "/cluster/metadata/keys/{key}" Read not_implemented;
+    PUT "/cluster/metadata/keys/{key}" Write not_implemented;
 };
 
+/// A path that stands for itself under one method only. A collection may have that name, and is reached by it under all others.
+const ALSO_A_NAME: &str = "/collections/aliases";
+const COLLECTION: &str = "/collections/{collection_name}";
+
 /// The router of the table.
-pub fn router(shared: &Arc<Shared>) -> Router {
+pub fn router(shared: &Arc<DoorInner>) -> Router {
     let mut router = Router::new();
     for (index, route) in ROUTES.iter().enumerate() {
         let shared = shared.clone();
@@ -160,7 +161,11 @@ pub fn router(shared: &Arc<Shared>) -> Router {
         let method =
             Method::from_bytes(route.method.as_bytes()).ok().and_then(|method| MethodFilter::try_from(method).ok());
         // Every method of the table is a known one; a test holds that.
-        router = router.route(route.path, on(method.unwrap_or(MethodFilter::TRACE), handler));
+        let method = method.unwrap_or(MethodFilter::TRACE);
+        if route.path == COLLECTION {
+            router = router.route(ALSO_A_NAME, on(method, handler.clone()));
+        }
+        router = router.route(route.path, on(method, handler));
     }
     let router = router.fallback(unknown_path).method_not_allowed_fallback(unknown_method);
     match shared.host.cors.as_deref().map(HeaderValue::from_str) {
@@ -170,16 +175,18 @@ pub fn router(shared: &Arc<Shared>) -> Router {
     }
 }
 
-async fn answer(shared: Arc<Shared>, index: usize, route: &'static Route, request: Request) -> Response {
+async fn answer(shared: Arc<DoorInner>, index: usize, route: &'static Route, request: Request) -> Response {
     let (mut parts, body) = request.into_parts();
     let mut params = Params::new();
-    if route.path.contains('{') {
+    if route.path == COLLECTION && parts.uri.path() == ALSO_A_NAME {
+        params.extend(ALSO_A_NAME.rsplit('/').next().map(str::to_owned));
+    } else if route.path.contains('{') {
         match RawPathParams::from_request_parts(&mut parts, &()).await {
             Ok(raw) => params.extend(raw.iter().map(|(_, value)| value.to_owned())),
             Err(_) => {
                 crate::body::drain(body).await;
-                let message = "Format error in path: not UTF-8";
-                return Refusal::new(StatusCode::BAD_REQUEST, message).response(Duration::ZERO);
+                let message = "Format error in path parameters: not UTF-8";
+                return HttpError::new(StatusCode::BAD_REQUEST, message).response(Duration::ZERO);
             }
         }
     }

@@ -108,9 +108,25 @@ async fn messages_have_the_prefix_of_their_kind() {
             404,
             "Not found: Alias n does not exists!",
         ),
+        ("GET", "/collections/c/points/abc", json!({}), 400, "Wrong input: Can not recognize \"abc\" as point id"),
+        (
+            "PUT",
+            "/collections/c/index",
+            json!({"field_name": "a"}),
+            400,
+            "Bad request: Can't auto-detect field type, please specify `field_schema` in the request",
+        ),
     ] {
         assert_eq!(refused(&house, method, path, body).await, (status, message.to_owned()), "{method} {path}");
     }
+    let (status, message) =
+        refused(&house, "POST", "/collections/c/points/scroll", json!({"offset": 1, "order_by": "a"})).await;
+    assert!(
+        status == 400 && message.starts_with("Wrong input: Cannot use an `offset` when using `order_by`"),
+        "{message}"
+    );
+    let (status, message) = refused(&house, "GET", "/collections/c?timeout=x", json!({})).await;
+    assert!(status == 400 && message.starts_with("Format error in query parameters: timeout"), "{message}");
     // What is wrong with the request itself says where, and has none.
     let (status, message) = refused(&house, "PUT", points, json!({"points": 5})).await;
     assert!(status == 400 && message.starts_with("Format error in JSON body: points"), "{message}");
@@ -186,6 +202,13 @@ async fn values_that_are_refused() {
             "slice.total",
         ),
         (
+            "POST",
+            "/collections/c/points/count",
+            json!({"filter": {"min_should": {"conditions": [{"has_id": [1]}], "min_count": 0}}}),
+            422,
+            "min_should.min_count: value 0 invalid, must be 1 or larger",
+        ),
+        (
             "PUT",
             "/collections/c/index",
             json!({"field_name": "a", "field_schema": {"type": "integer", "lookup": false, "range": false}}),
@@ -245,6 +268,30 @@ async fn a_collection_is_not_named_like_an_alias() {
         (400, true),
         "{text}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collection_may_be_named_like_a_part_of_a_path() {
+    let house = plain().await;
+    let vectors = json!({"vectors": {"size": 2, "distance": "Dot"}});
+    for name in ["aliases", "collections", "points", "exists"] {
+        let path = |rest: &str| format!("/collections/{name}{rest}");
+        must(&house, "PUT", &path(""), vectors.clone()).await;
+        must(&house, "PUT", &path("/points?wait=true"), json!({"points": [{"id": 1, "vector": [1, 2]}]})).await;
+        must(&house, "PATCH", &path(""), json!({"recall": 0.9})).await;
+        assert_eq!(must(&house, "GET", &path(""), Value::Null).await["points_count"], 1);
+        assert_eq!(must(&house, "GET", &path("/exists"), Value::Null).await["exists"], true);
+        assert_eq!(must(&house, "GET", &path("/aliases"), Value::Null).await, json!({"aliases": []}));
+        let found = must(&house, "POST", &path("/points/query"), json!({"query": [1, 2]})).await;
+        assert_eq!(found["points"][0]["id"], 1);
+        // Under this method it is a path of its own.
+        let create = json!({"actions": [{"create_alias": {"collection_name": name, "alias_name": "other"}}]});
+        must(&house, "POST", "/collections/aliases", create).await;
+        assert_eq!(must(&house, "GET", "/collections/other", Value::Null).await["points_count"], 1);
+        assert_eq!(must(&house, "DELETE", &path(""), Value::Null).await, true);
+        assert_eq!(refused(&house, "GET", &path(""), Value::Null).await.0, 404);
+    }
+    assert_eq!(answered(&house, "POST", "/collections/c", "{}").await.0, 405);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -349,16 +396,16 @@ const SERVED: &str = include_str!("qdrant_paths.txt");
 #[tokio::test(flavor = "multi_thread")]
 async fn every_path_of_the_api_is_answered_by_name() {
     let house = plain().await;
-    let mut unbuilt = 0;
+    let mut not_implemented = 0;
     for line in SERVED.lines() {
         let (method, path) = line.split_once(' ').unwrap();
         let asked = path.replace("{collection_name}", "nowhere").replace(['{', '}'], "");
         let (status, text) = refused(&house, method, &asked, json!({})).await;
         assert!(status != 405 && !text.contains("no endpoint"), "{line}: {status} {text}");
         if status == 501 {
-            unbuilt += 1;
+            not_implemented += 1;
             assert!(text.contains(path), "{line}: {text}");
         }
     }
-    assert!(unbuilt > 30, "{unbuilt}");
+    assert!(not_implemented > 30, "{not_implemented}");
 }

@@ -119,6 +119,10 @@ fn bodies() -> Vec<String> {
             "params",
             "vectors",
             "payload",
+            "update_mode",
+            "budget",
+            "actions",
+            "metadata",
         ] {
             bodies.push(format!("{{\"{field}\":{value}}}"));
         }

@@ -140,3 +140,66 @@ fn uploads_that_wait_keep_no_small_request_out() {
         assert_eq!(status(&mut served.connect(request)), expected);
     }
 }
+
+/// Clients that send just fast enough for a server on which nobody waits, on many connections, until it is dropped.
+struct Drips {
+    stop: std::sync::Arc<std::sync::atomic::AtomicBool>,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drips {
+    /// A connection for each header; who is cut comes again.
+    fn start(address: SocketAddr, headers: Vec<String>) -> Self {
+        let stop = std::sync::Arc::<std::sync::atomic::AtomicBool>::default();
+        let is_over = stop.clone();
+        let drip = move || {
+            let connect = |header: &str| {
+                let mut client = TcpStream::connect(address).ok()?;
+                client.set_nonblocking(true).ok()?;
+                client.write_all(header.as_bytes()).ok()?;
+                Some(client)
+            };
+            let mut clients: Vec<_> = headers.iter().map(|header| connect(header)).collect();
+            // 17 KiB a second; in chunks of as many bytes, where the length is not known.
+            let (plain, chunk) = (vec![b' '; 1741], [b"6cd\r\n".as_slice(), &[b' '; 1741], b"\r\n"].concat());
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(100));
+                for (client, header) in clients.iter_mut().zip(&headers) {
+                    let piece = if header.contains("chunked") { &chunk } else { &plain };
+                    let sent = client.as_mut().map(|client| client.write(piece).map_err(|error| error.kind()));
+                    if !matches!(sent, Some(Ok(_) | Err(ErrorKind::WouldBlock))) {
+                        *client = connect(header);
+                    }
+                }
+            }
+        };
+        Self { stop, thread: Some(std::thread::spawn(drip)) }
+    }
+}
+
+impl Drop for Drips {
+    fn drop(&mut self) {
+        self.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn many_that_send_slowly_keep_no_small_body_out() {
+    let served = served();
+    let put = |length: &str| format!("PUT /collections/c/points HTTP/1.1\r\nhost: a\r\n{length}\r\n\r\n");
+    let kinds =
+        ["content-length: 4000000", "content-length: 60000", "content-length: 16000", "transfer-encoding: chunked"];
+    for kind in kinds {
+        let _drips = Drips::start(served.address, vec![put(kind); 300]);
+        // All of them are there, and those that came first are under way.
+        std::thread::sleep(Duration::from_secs(1));
+        for bytes in [1_000, 60_000] {
+            let body = format!("{{\"points\": []{}}}", " ".repeat(bytes));
+            let from = std::time::Instant::now();
+            let mut client = served.connect(&(put(&format!("content-length: {}", body.len())) + &body));
+            assert_eq!(status(&mut client), "HTTP/1.1 404", "{bytes} bytes beside {kind}");
+            assert!(from.elapsed() < Duration::from_secs(8), "{bytes} bytes beside {kind} took {:?}", from.elapsed());
+        }
+    }
+}

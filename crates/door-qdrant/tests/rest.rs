@@ -307,17 +307,17 @@ async fn a_batch_that_ends_half_way_is_not_called_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_built_says_so() {
     let house = open(256, Keys::default());
-    let mut unbuilt = 0;
+    let mut not_implemented = 0;
     for route in ROUTES {
         let path = route.path.replace("{collection_name}", "c").replace(['{', '}'], "");
         let reply = ask(&house, route.method, &path, "{}").await;
         assert!(reply.status != 405 && reply.status < 600, "{} {}: {}", route.method, path, reply.text);
         if reply.status == 501 {
-            unbuilt += 1;
+            not_implemented += 1;
             assert_eq!(reply.error(), format!("{} {} is not built yet", route.method, route.path));
         }
     }
-    assert!(unbuilt > 30, "{unbuilt}");
+    assert!(not_implemented > 30, "{not_implemented}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -366,6 +366,16 @@ async fn the_service_tells_about_itself() {
         let line = format!("ramekin_memory_account_bytes{{account=\"{}\"}}", account["name"].as_str().unwrap());
         assert!(metrics.text.contains(&line), "{line}");
     }
+    let writes = "ramekin_request_duration_seconds_bucket{kind=\"write\",le=\"+Inf\"} 1\n";
+    assert!(metrics.text.contains(writes), "{}", metrics.text);
+    let page = include_str!("../../../docs/OPERATIONS.md");
+    let mut names = 0;
+    for name in metrics.text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()) {
+        assert!(page.contains(&format!("\n| `{name}` | ")), "docs/OPERATIONS.md says nothing of {name}");
+        names += 1;
+    }
+    let listed = page.split_once("## Metrics").unwrap().1.split("\n## ").next().unwrap().matches("\n| `").count();
+    assert_eq!(listed, names, "docs/OPERATIONS.md has metrics that are not there");
     let telemetry = get(&house, "/telemetry?details_level=1").await.result();
     assert_eq!(telemetry["collections"]["number_of_collections"], 1);
     let moved = put(&house, "/memory", json!({"budget": "300MiB"})).await.result();
@@ -425,6 +435,110 @@ async fn who_gives_up_does_not_give_back_what_the_job_still_holds() {
         }
         assert_eq!(booked(), 0, "{path}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_requests_are_answered_while_all_long_ones_wait() {
+    let house = with_points().await;
+    let wide = json!({"vectors": {"size": 2000, "distance": "Dot"}});
+    put(&house, "/collections/wide", wide).await.result();
+    house.shut_pool(true);
+    for path in [
+        "/collections",
+        "/collections/c",
+        "/collections/c/exists",
+        "/collections/c/aliases",
+        "/aliases",
+        "/memory",
+        "/metrics",
+        "/telemetry",
+        "/readyz",
+    ] {
+        let reply = get(&house, &format!("{path}?timeout=1")).await;
+        assert_eq!(reply.status, 200, "{path}: {}", reply.text);
+    }
+    let numbers: Vec<f64> = (0..2000).map(|n| f64::from(n) / 3e3 - 0.333).collect();
+    let wide = json!({"query": numbers});
+    assert!(wide.to_string().len() > 32 << 10);
+    for (name, query) in [("c", json!({"query": [1, 0.5], "with_payload": true})), ("wide", wide)] {
+        let reply = post(&house, &format!("/collections/{name}/points/query?timeout=1"), query).await;
+        assert_eq!(reply.status, 200, "{name}: {}", reply.text);
+    }
+    // What takes longer waits for its turn.
+    for query in [
+        json!({"query": [1, 0.5], "limit": 1000, "with_payload": true}),
+        json!({"query": [1, 0], "params": {"exact": true}}),
+    ] {
+        let reply = post(&house, "/collections/c/points/query?timeout=1", query).await;
+        assert_eq!(reply.status, 429, "{}", reply.text);
+    }
+    house.shut_pool(false);
+}
+
+/// Who waits for another change of a collection holds no thread meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_a_collection_that_wait_for_another_keep_no_thread() {
+    let house = Arc::new(with_points().await);
+    let (release, gate) = std::sync::mpsc::sync_channel::<()>(0);
+    let gate = std::sync::Mutex::new(gate);
+    // The one who writes stands still.
+    house.store.plant_for_tests(Box::new(move |place| {
+        if place == "apply" {
+            _ = gate.lock().unwrap().recv();
+        }
+    }));
+    let point = json!({"points": [{"id": 9, "vector": [1, 0]}]});
+    assert_eq!(put(&house, "/collections/c/points?timeout=1&wait=true", point).await.status, 503);
+    let first = house.clone();
+    let first = tokio::spawn(async move {
+        ask(&first, "PATCH", "/collections/c?timeout=60", json!({"recall": 0.9}).to_string()).await.status
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    let others = (0..3).map(|_| ask(&house, "PATCH", "/collections/c?timeout=1", r#"{"recall": 0.8}"#));
+    for other in futures(others).await {
+        assert_eq!(other.status, 429, "{}", other.text);
+    }
+    let count = post(&house, "/collections/c/points/count?timeout=2", json!({})).await;
+    assert_eq!(count.status, 200, "{}", count.text);
+    drop(release);
+    assert_eq!(first.await.unwrap(), 200);
+}
+
+/// All of them together.
+async fn futures<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let mut all: Vec<_> = all.map(|one| (Box::pin(one), None)).collect();
+    std::future::poll_fn(|context| {
+        for (one, done) in all.iter_mut().filter(|(_, done)| done.is_none()) {
+            if let std::task::Poll::Ready(value) = one.as_mut().poll(context) {
+                *done = Some(value);
+            }
+        }
+        if all.iter().all(|(_, done)| done.is_some()) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+    })
+    .await;
+    all.into_iter().filter_map(|(_, done)| done).collect()
+}
+
+/// A change of the budget takes a thread of the runtime, of which there are few.
+#[test]
+fn a_change_of_the_budget_waits_for_others_no_longer_than_it_may() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().max_blocking_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let house = open(256, Keys::default());
+        let slow = json!({"budget": host::NEVER_REACHED});
+        let (first, second, (third, took)) = tokio::join!(
+            put(&house, "/memory?timeout=6", slow.clone()),
+            put(&house, "/memory?timeout=6", slow.clone()),
+            async {
+                tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+                let from = tokio::time::Instant::now();
+                (put(&house, "/memory?timeout=1", json!({"budget": "200MiB"})).await, from.elapsed())
+            }
+        );
+        assert_eq!((first.status, second.status), (202, 202), "{} {}", first.text, second.text);
+        assert!(third.status == 429 && took.as_secs() < 4, "{} after {took:?}", third.text);
+        assert_eq!(put(&house, "/memory", json!({"budget": "200MiB"})).await.result()["reached"], true);
+    });
 }
 
 /// An error repeats little of what it was sent, whatever that was.

@@ -110,6 +110,14 @@ impl Area {
         }
     }
 
+    /// Of its edge, each of which is looked at for each place that is asked for.
+    pub(crate) fn corners(&self) -> usize {
+        match self {
+            Self::Box(_) | Self::Radius(_) => 0,
+            Self::Polygon(area) => area.bytes() as usize / size_of::<GeoPoint>(),
+        }
+    }
+
     /// Stretches of the curve that hold all places of the area, ascending and apart, both ends included.
     pub(crate) fn stretches(&self) -> Few<(u64, u64), STRETCHES_MAX> {
         let around = self.around();

@@ -9,11 +9,11 @@
 //!
 //! Inside `nested` there is an object and no point: what asks for an id or a vector does not hold there.
 
-use crate::asked::Asked;
 use crate::datetime;
 use crate::filter::{Condition, FieldCondition, Filter, IndexedCondition, Match, Prepared, Scalar, Scalars, Test};
 use crate::geo::GeoPoint;
 use crate::path::Path;
+use crate::predicate::ValuePredicate;
 use crate::schema::Schema;
 use crate::tokens::Tokenizer;
 use ramekin_base::{PointId, cancel};
@@ -137,7 +137,8 @@ impl IndexedCondition {
         if let Some(test) = &self.test {
             return test.passes_at(&self.path, payload);
         }
-        let (Schema::Text(tokenizer), Asked::Words(words)) = (&*self.schema, &self.answerable.asked) else {
+        let (Schema::Text(tokenizer), ValuePredicate::Words(words)) = (&*self.schema, &self.answerable.predicate)
+        else {
             return false;
         };
         any_value(&self.path, payload, |value| value.as_str().is_some_and(|text| words.are_in(tokenizer, text)))

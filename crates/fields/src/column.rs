@@ -18,7 +18,7 @@
 mod pack;
 mod wanted;
 
-pub use pack::{Cell, Packer};
+pub use pack::{ColumnValue, Packer};
 pub(crate) use pack::{EachBytes, OPEN_BYTES, VALUES_MAX};
 pub(crate) use wanted::PIECES_MAX;
 pub use wanted::Wanted;
@@ -51,12 +51,12 @@ pub(crate) fn block_bytes(width: usize) -> usize {
 /// more, whose record is not there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
-pub struct Several {
+pub struct MultiValueDirectory {
     points: U64,
     start: U32,
 }
 
-impl Several {
+impl MultiValueDirectory {
     /// Bytes of records before its own.
     pub(crate) fn start(self) -> usize {
         self.start.get() as usize * WORD
@@ -100,7 +100,7 @@ pub struct Column<'a> {
     pub width: usize,
     /// The blocks.
     pub codes: &'a [u8],
-    pub several: &'a [Several],
+    pub several: &'a [MultiValueDirectory],
     /// From the first block's on.
     pub records: &'a [u8],
 }
@@ -364,11 +364,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn cell(codes: &[u32]) -> Cell<'_> {
+    fn cell(codes: &[u32]) -> ColumnValue<'_> {
         match codes {
-            [] => Cell::Nothing,
-            [code] => Cell::One(*code),
-            codes => Cell::Several(codes),
+            [] => ColumnValue::Nothing,
+            [code] => ColumnValue::One(*code),
+            codes => ColumnValue::Many(codes),
         }
     }
 
@@ -417,7 +417,7 @@ mod tests {
             let bounds: Vec<u32> = near.into_iter().chain(bounds).map(|bound| bound & most).collect::<std::collections::BTreeSet<_>>().into_iter().collect();
             let ranges: Vec<_> = bounds.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
             let wanted = Wanted::new(&ranges).unwrap();
-            let several = |start: &u32| Several { points: U64::new(words[*start as usize % 64]), start: U32::new(*start) };
+            let several = |start: &u32| MultiValueDirectory { points: U64::new(words[*start as usize % 64]), start: U32::new(*start) };
             let several: Vec<_> = starts.iter().map(several).collect();
             let column = Column { width, codes: &bytes, several: &several, records: &bytes };
             let (mut fast, mut plain) = ([u64::MAX; 3], [u64::MAX; 3]);

@@ -15,23 +15,23 @@
 //!                              └─ unsure: they stay, whatever is asked of them here, and are asked by their payloads
 //! ```
 
-use crate::asked::{Answerable, Asked, Flagged};
 use crate::bitmap::Bitmap;
 use crate::filter::{Condition, Filter, IndexedCondition, MinShould};
 use crate::index::{Found, Index};
 use crate::key::Untold;
-use crate::memtable::FieldMemtable;
+use crate::memtable::{self, Stepped};
 use crate::path::Path;
+use crate::predicate::{Answerable, Flagged, ValuePredicate};
 use crate::schema::Schema;
 use ramekin_base::Result;
-use ramekin_memory::{BookedVec, Room};
+use ramekin_memory::{BookedVec, SharedReservation};
 use ramekin_pages::Pages;
 
 /// The index of a field over all rows of a segment, or over the slots of a memtable.
 #[derive(Clone, Copy)]
 pub enum FieldRows<'a> {
     File(&'a Index),
-    Memory(&'a FieldMemtable),
+    Memory(&'a dyn Stepped),
 }
 
 /// A segment, or a memtable, as filters see it.
@@ -47,7 +47,7 @@ pub struct Evaluation<'a> {
     pub segment: &'a dyn Segment,
     pub rows: usize,
     /// Of lists that are made meanwhile.
-    pub room: &'a Room,
+    pub room: &'a SharedReservation,
 }
 
 /// A condition with what its index says of it at little cost.
@@ -170,8 +170,8 @@ impl Evaluation<'_> {
         match condition {
             Condition::Filter(filter) => Ok(self.keep_filter(filter, passing, unsure)?.0),
             Condition::Indexed(indexed) => self.keep_indexed(indexed, None, passing, unsure),
-            Condition::IsEmpty(path) => self.keep_asked(path, None, &Asked::Empty(true), passing),
-            Condition::IsNull(path) => self.keep_asked(path, None, &Asked::Null(true), passing),
+            Condition::IsEmpty(path) => self.keep_matching(path, None, &ValuePredicate::Empty(true), passing),
+            Condition::IsNull(path) => self.keep_matching(path, None, &ValuePredicate::Null(true), passing),
             Condition::HasId(_) | Condition::HasVector(_) | Condition::Slice { .. } => {
                 self.segment.keep(condition, passing)
             }
@@ -179,10 +179,16 @@ impl Evaluation<'_> {
         }
     }
 
-    fn keep_asked(&self, path: &Path, schema: Option<&Schema>, asked: &Asked, passing: &mut Bitmap) -> Result<bool> {
+    fn keep_matching(
+        &self,
+        path: &Path,
+        schema: Option<&Schema>,
+        predicate: &ValuePredicate,
+        passing: &mut Bitmap,
+    ) -> Result<bool> {
         match self.segment.index(path, schema) {
-            Some(FieldRows::File(index)) => index.keep(self.pages, asked, passing, self.room),
-            Some(FieldRows::Memory(slots)) => slots.keep(asked, passing),
+            Some(FieldRows::File(index)) => index.keep(self.pages, predicate, passing, self.room),
+            Some(FieldRows::Memory(slots)) => memtable::keep(slots, predicate, passing),
             None => Ok(false),
         }
     }
@@ -196,7 +202,7 @@ impl Evaluation<'_> {
         unsure: &mut Unsure,
     ) -> Result<bool> {
         let Some(rows) = self.segment.index(path, Some(schema)) else { return Ok(false) };
-        let Answerable { asked, partly, foreign, is_enough } = answerable;
+        let Answerable { predicate, partly, foreign, is_enough } = answerable;
         let flagged = [(*partly, Untold::Partly), (*foreign, Untold::Foreign)];
         // Those that pass, or may, though their keys do not.
         let mut more = [None, None];
@@ -207,7 +213,7 @@ impl Evaluation<'_> {
         }
         let is_exact = match found {
             Some((index, found)) => index.keep_codes(self.pages, found, passing, self.room).map(|()| true)?,
-            None => self.keep_asked(path, Some(schema), asked, passing)?,
+            None => self.keep_matching(path, Some(schema), predicate, passing)?,
         };
         for ((flagged, untold), more) in flagged.into_iter().zip(more) {
             match (flagged, more) {
@@ -230,7 +236,7 @@ impl Evaluation<'_> {
     fn untold(&self, rows: FieldRows<'_>, untold: Untold, among: &Bitmap) -> Result<Option<Bitmap>> {
         let is_any = match rows {
             FieldRows::File(index) => index.has_untold(untold),
-            FieldRows::Memory(slots) => slots.has_untold(untold),
+            FieldRows::Memory(slots) => memtable::has_untold(slots, untold),
         };
         if !is_any {
             return Ok(None);
@@ -238,7 +244,7 @@ impl Evaluation<'_> {
         let mut flagged = among.copy()?;
         match rows {
             FieldRows::File(index) => index.keep_untold(self.pages, untold, &mut flagged)?,
-            FieldRows::Memory(slots) => slots.keep_untold(untold, &mut flagged),
+            FieldRows::Memory(slots) => _ = slots.step(&mut |slots| slots.keep_untold(untold, &mut flagged)),
         }
         Ok(Some(flagged))
     }
@@ -274,13 +280,13 @@ impl Evaluation<'_> {
         let Some(FieldRows::File(index)) = self.segment.index(&indexed.path, Some(&indexed.schema)) else {
             return Ok((self.rows as u64, None));
         };
-        let Answerable { asked, partly, foreign, .. } = &indexed.answerable;
-        let (most, found) = match asked {
-            Asked::Keys(ranges) => {
+        let Answerable { predicate, partly, foreign, .. } = &indexed.answerable;
+        let (most, found) = match predicate {
+            ValuePredicate::Keys(ranges) => {
                 let found = index.find(self.pages, ranges, self.room)?;
                 (found.values, Some((index, found)))
             }
-            asked => (index.most(self.pages, asked, self.room)?, None),
+            predicate => (index.most(self.pages, predicate, self.room)?, None),
         };
         let more = |flagged: &Flagged, rows: u32| match flagged {
             Flagged::Pass | Flagged::MayPass => u64::from(rows),

@@ -9,14 +9,14 @@
 //!
 //! The types say what is asked; `check.rs` says how a point answers.
 
-use crate::asked::Answerable;
 use crate::geo::{GeoBox, GeoPolygon, GeoRadius};
 use crate::path::Path;
+use crate::predicate::Answerable;
 use crate::schema::Schema;
 use crate::text::{Having, Words};
 use crate::tokens::Tokenizer;
 use ramekin_base::{PointId, Result, cancel};
-use ramekin_memory::{Account, BookedVec, Room};
+use ramekin_memory::{Account, BookedVec, SharedReservation};
 use std::borrow::Cow;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -184,12 +184,12 @@ pub type SchemaOf<'a> = dyn Fn(&Path) -> Option<Arc<Schema>> + 'a;
 /// A filter that points can be asked for, with what it takes: [`Filter::prepare`].
 pub struct Prepared<'a> {
     filter: Cow<'a, Filter>,
-    room: Room,
+    room: SharedReservation,
 }
 
 impl Prepared<'_> {
     /// What it takes, and lists that are made while it is asked.
-    pub fn room(&self) -> &Room {
+    pub fn room(&self) -> &SharedReservation {
         &self.room
     }
 }
@@ -218,7 +218,7 @@ impl Filter {
     }
 
     /// The keys at the top of a payload that it looks at, each once.
-    pub fn keys<'a>(&'a self, room: &Room) -> Result<Box<[&'a str]>> {
+    pub fn keys<'a>(&'a self, room: &SharedReservation) -> Result<Box<[&'a str]>> {
         let mut keys = BookedVec::new(room);
         self.add_keys(&mut keys)?;
         keys.sort_unstable();
@@ -242,7 +242,7 @@ impl Filter {
     /// asked as it answers. The same points pass whichever indexes there are, but for an index of words, which were taken
     /// apart as it was told. What it takes is reserved of `account`.
     pub fn prepare(&self, schema: Option<&SchemaOf<'_>>, account: &Account) -> Result<Prepared<'_>> {
-        let room = Room::new(0, account.clone(), None);
+        let room = SharedReservation::new(0, account.clone(), None);
         let filter = match schema.is_some() || self.asks_words() {
             true => Cow::Owned(self.prepared(schema.unwrap_or(&|_| None), &room)?),
             false => Cow::Borrowed(self),
@@ -258,7 +258,7 @@ impl Filter {
         })
     }
 
-    fn prepared(&self, schema: &SchemaOf<'_>, room: &Room) -> Result<Self> {
+    fn prepared(&self, schema: &SchemaOf<'_>, room: &SharedReservation) -> Result<Self> {
         let all = |conditions: &[Condition]| -> Result<Box<[Condition]>> {
             let mut prepared = BookedVec::new(room);
             prepared.reserve(conditions.len())?;
@@ -283,7 +283,7 @@ impl Filter {
 }
 
 impl Condition {
-    fn prepared(&self, schema: &SchemaOf<'_>, room: &Room) -> Result<Self> {
+    fn prepared(&self, schema: &SchemaOf<'_>, room: &SharedReservation) -> Result<Self> {
         Ok(match self {
             Self::Filter(filter) => Self::Filter(filter.prepared(schema, room)?),
             Self::Nested { path, filter } => {
@@ -316,7 +316,7 @@ impl Condition {
     }
 
     /// A test of a field that has an index.
-    fn of_test(path: &Path, test: &Test, schema: &Arc<Schema>, room: &Room) -> Result<Self> {
+    fn of_test(path: &Path, test: &Test, schema: &Arc<Schema>, room: &SharedReservation) -> Result<Self> {
         let Some(answerable) = schema.ask(path, test, room)? else {
             return Self::of_tests(path, std::slice::from_ref(test), room);
         };
@@ -327,7 +327,7 @@ impl Condition {
     }
 
     /// Tests of a field that payloads are asked.
-    fn of_tests(path: &Path, tests: &[Test], room: &Room) -> Result<Self> {
+    fn of_tests(path: &Path, tests: &[Test], room: &SharedReservation) -> Result<Self> {
         room.take(path.held_bytes())?;
         let mut prepared = BookedVec::new(room);
         prepared.reserve(tests.len())?;
@@ -362,7 +362,7 @@ impl Test {
         }
     }
 
-    fn prepared(&self, room: &Room) -> Result<Self> {
+    fn prepared(&self, room: &SharedReservation) -> Result<Self> {
         if let Some((text, having)) = self.words() {
             return Ok(Self::Words(Words::new(&Tokenizer::default(), text, having, room)?));
         }

@@ -6,6 +6,7 @@
 //!   codes    the column of codes by row (`column.rs`)               several, records: its side table
 //!   empty    a bit a row: the field is empty                        nulls   a bit a row: it is null
 //!   partly   a bit a row: its keys tell a part of a value only      foreign a bit a row: it has a value of another kind
+//!   bare     a bit a row: it has no key
 //!
 //!   condition ─► keys ─► codes ─► few rows: their run of `rows`     many: the column, block by block
 //! ```
@@ -14,7 +15,6 @@
 
 mod build;
 mod read;
-mod sort;
 #[cfg(test)]
 mod tests;
 
@@ -38,6 +38,8 @@ pub(crate) const SEVERAL: u32 = 11;
 pub(crate) const RECORDS: u32 = 12;
 pub(crate) const PARTLY: u32 = 13;
 pub(crate) const FOREIGN: u32 = 14;
+// Files of earlier code have none.
+pub(crate) const BARE: u32 = 15;
 
 /// Which flags of rows a file has; what other code wrote than that of now may lack some.
 const FORM: u32 = 1;

@@ -9,7 +9,6 @@
 //! Knows no wire and no store: a door decodes filters into these types, a store shows points to them.
 
 mod area;
-mod asked;
 mod bitmap;
 mod check;
 pub mod column;
@@ -23,12 +22,12 @@ mod memtable;
 mod order;
 pub mod parts;
 mod path;
+mod predicate;
 mod schema;
 mod text;
 mod tokens;
 mod words;
 
-pub use asked::{Answerable, Asked, Flagged, KeyRange};
 pub use bitmap::{Bitmap, Bitmaps};
 pub use check::{Point, Subject};
 pub use datetime::micros;
@@ -39,9 +38,10 @@ pub use filter::{
 };
 pub use geo::{GeoBox, GeoPoint, GeoPolygon, GeoRadius};
 pub use index::{EachPayload, Index, Meta, Payloads, Work, build, expected_bytes};
-pub use memtable::{FieldMemtable, FieldValues};
+pub use memtable::{FieldMemtable, FieldValues, Stepped};
 pub use order::{Order, OrderValue, Start};
 pub use path::Path;
+pub use predicate::{Answerable, Flagged, KeyRange, ValuePredicate};
 pub use schema::Schema;
 pub use tokens::{Kind as TokenizerKind, Tokenizer};
 pub use words::{Language, Stem, StopWords};

@@ -6,10 +6,10 @@
 //!
 //! A point with several values stands at each of them, once.
 
-use crate::asked::Asked;
 use crate::filter::{Span, Test};
 use crate::key;
 use crate::path::Path;
+use crate::predicate::ValuePredicate;
 use crate::schema::Schema;
 
 /// What points are put in the order of.
@@ -39,7 +39,7 @@ pub enum OrderValue {
 
 impl Order {
     /// The keys of an index of this kind that count; `None`: it has no order.
-    pub fn asked(&self, schema: &Schema) -> Option<Asked> {
+    pub fn predicate(&self, schema: &Schema) -> Option<ValuePredicate> {
         let is_ordered = matches!(schema, Schema::Integer { range: true, .. } | Schema::Float | Schema::Datetime);
         let test = match self.start {
             Some(Start::Float(start)) => Test::Range(self.span(start)),
@@ -81,8 +81,8 @@ mod tests {
                 Schema::Float => key::of_float(value as f64).into(),
                 _ => key::of_integer(value).into(),
             };
-            assert!(order.asked(&Schema::Keyword).is_none());
-            order.asked(&schema).unwrap().holds(&key)
+            assert!(order.predicate(&Schema::Keyword).is_none());
+            order.predicate(&schema).unwrap().holds(&key)
         };
         for kind in ["integer", "float", "datetime"] {
             for (start, descending, expected) in [
@@ -97,6 +97,6 @@ mod tests {
             }
         }
         let lookup = Schema::Integer { lookup: true, range: false };
-        assert!(Order { path, descending: false, start: None }.asked(&lookup).is_none());
+        assert!(Order { path, descending: false, start: None }.predicate(&lookup).is_none());
     }
 }

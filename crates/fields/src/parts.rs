@@ -119,17 +119,38 @@ fn remove_below(value: &mut Value, steps: &[Step]) {
 }
 
 /// What a JSON text takes as a tree at most: each object that holds something a node of a map, each value its place in a list
-/// that doubles, or in nodes of which half stays empty.
+/// that doubles, or in nodes of which half stays empty. What stands in a string is no more than its bytes; one with an escape is
+/// put together in a buffer that doubles.
 pub fn tree_bytes(text: &str) -> u64 {
-    let of = |(byte, next): (u8, u8)| match (byte, next) {
-        (b'{', b'}') => 1,
-        (b'{', _) => 700,
-        (b',' | b'[', _) => 96,
-        (b':', _) => 80,
-        _ => 1,
-    };
-    let next = text.bytes().skip(1).chain(std::iter::once(0));
-    text.bytes().zip(next).map(of).sum()
+    let (mut sum, mut buffer) = (0, 0);
+    // Of the string that is open: where it began, and whether an escape was seen.
+    let mut string: Option<(usize, bool)> = None;
+    let mut bytes = text.bytes().enumerate();
+    while let Some((at, byte)) = bytes.next() {
+        sum += match (byte, &mut string) {
+            (b'"', None) => {
+                string = Some((at, false));
+                1
+            }
+            (b'"', Some((from, has_escape))) => {
+                buffer = if *has_escape { (at - *from).max(buffer) } else { buffer };
+                string = None;
+                1
+            }
+            (b'\\', Some((_, has_escape))) => {
+                *has_escape = true;
+                // What is escaped may be a quote.
+                1 + u64::from(bytes.next().is_some())
+            }
+            (_, Some(_)) => 1,
+            (b'{', None) if text.as_bytes().get(at + 1) == Some(&b'}') => 1,
+            (b'{', None) => 700,
+            (b',' | b'[', None) => 96,
+            (b':', None) => 80,
+            _ => 1,
+        };
+    }
+    sum + 3 * buffer as u64
 }
 
 /// The same with the text that is made of it: a number may be written longer than it stood.
@@ -217,6 +238,17 @@ mod tests {
 
     fn paths(texts: &[&str]) -> Vec<Path> {
         texts.iter().map(|text| Path::parse(text).unwrap()).collect()
+    }
+
+    #[test]
+    fn what_stands_in_a_string_takes_its_bytes() {
+        let plain = format!("\"{}\"", "[{,:é".repeat(1000));
+        assert_eq!(tree_bytes(&plain), plain.len() as u64);
+        // All around an escape is put together in a buffer.
+        let escaped = format!("[{plain},\"\\\"[{}\"]", "{".repeat(100));
+        assert_eq!(tree_bytes(&escaped), escaped.len() as u64 + 2 * 95 + 3 * 104);
+        assert_eq!(tree_bytes("{\"a\":{}}"), 700 + 3 + 80 + 1 + 1 + 1);
+        assert_eq!(tree_bytes("\"\\"), 2);
     }
 
     #[test]

@@ -10,7 +10,7 @@
 use crate::key;
 use crate::tokens::{Kind as TokenizerKind, Tokenizer};
 use ramekin_base::{Result, cancel};
-use ramekin_memory::{BookedVec, Room};
+use ramekin_memory::{BookedVec, SharedReservation};
 use std::ops::Range;
 
 /// Words between two looks whether the answer is still wanted.
@@ -44,7 +44,7 @@ pub struct Words {
 
 impl Words {
     /// Takes a text apart; `room` holds what is kept, and for a while what that takes.
-    pub(crate) fn new(tokenizer: &Tokenizer, text: &str, having: Having, room: &Room) -> Result<Self> {
+    pub(crate) fn new(tokenizer: &Tokenizer, text: &str, having: Having, room: &SharedReservation) -> Result<Self> {
         let longest = text.split(|letter: char| !tokenizer.is_of_word(letter)).map(str::len).max().unwrap_or(0);
         let ready = longest as u64 * READY_BYTES;
         room.take(ready)?;
@@ -233,7 +233,7 @@ mod tests {
 
     fn has(having: Having, text: &str, asked: &str) -> bool {
         let budget = Budget::new(1 << 20);
-        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let room = SharedReservation::new(0, budget.root().child("queries", ""), None);
         let words = Words::new(&Tokenizer::default(), asked, having, &room).unwrap();
         assert!(room.used() >= words.held_bytes());
         words.are_in(&Tokenizer::default(), text)
@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn a_phrase_of_beginnings_ends_with_one() {
         let budget = Budget::new(1 << 20);
-        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let room = SharedReservation::new(0, budget.root().child("queries", ""), None);
         let has = |most, asked| {
             let tokenizer = Tokenizer { kind: TokenizerKind::Prefix, max_len: most, ..Tokenizer::default() };
             let words = Words::new(&tokenizer, asked, Having::Phrase, &room).unwrap();
@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn words_that_find_no_memory_are_refused() {
         let budget = Budget::new(1 << 20);
-        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let room = SharedReservation::new(0, budget.root().child("queries", ""), None);
         for asked in ["a b ".repeat(100_000), "x".repeat(1 << 20)] {
             let refused = Words::new(&Tokenizer::default(), &asked, Having::Any, &room).unwrap_err();
             assert!(refused.kind().is_memory(), "{refused}");
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_long_text_is_left_when_nobody_waits_for_the_answer() {
         let budget = Budget::new(1 << 20);
-        let room = Room::new(0, budget.root().child("queries", ""), None);
+        let room = SharedReservation::new(0, budget.root().child("queries", ""), None);
         let words = Words::new(&Tokenizer::default(), "last", Having::Any, &room).unwrap();
         let text = format!("{}last", "a ".repeat(CHECK_WORDS as usize));
         assert!(words.are_in(&Tokenizer::default(), &text));

@@ -22,7 +22,7 @@ const QUERIES_SYNTHETIC: usize = 1_000;
 
 /// Where vectors come from.
 #[derive(Debug, Clone, Default)]
-pub struct Asked {
+pub struct DatasetRequest {
     pub base: Option<PathBuf>,
     pub query: Option<PathBuf>,
     pub truth: Option<PathBuf>,
@@ -64,7 +64,7 @@ pub fn metric_of(text: &str) -> Result<Metric> {
 }
 
 impl Dataset {
-    pub fn open(asked: &Asked, metric: Metric, progress: &Progress) -> Result<Self> {
+    pub fn open(asked: &DatasetRequest, metric: Metric, progress: &Progress) -> Result<Self> {
         if asked.rows == Some(0) || asked.queries == Some(0) {
             return Err(Error::invalid("--rows and --queries must be 1 at least"));
         }
@@ -89,7 +89,7 @@ impl Dataset {
         Ok(set)
     }
 
-    fn synthetic(asked: Synthetic, all: &Asked, metric: Metric) -> Self {
+    fn synthetic(asked: Synthetic, all: &DatasetRequest, metric: Metric) -> Self {
         let count = all.queries.unwrap_or(QUERIES_SYNTHETIC);
         let mut base = asked.draw(count);
         let queries = base.split_off(asked.rows * asked.dim);
@@ -98,7 +98,7 @@ impl Dataset {
         Self { name, base: Base::Memory(base), rows, dim: asked.dim, metric, queries, truth: Vec::new(), k: K }
     }
 
-    fn files(asked: &Asked, metric: Metric) -> Result<Self> {
+    fn files(asked: &DatasetRequest, metric: Metric) -> Result<Self> {
         let (Some(base_path), Some(query_path)) = (&asked.base, &asked.query) else {
             return Err(Error::bug("files without names"));
         };
@@ -160,15 +160,16 @@ mod tests {
     #![allow(clippy::disallowed_methods, reason = "a test writes its files")]
     use super::*;
 
-    fn asked(synthetic: &str) -> Asked {
-        Asked { synthetic: Some(synthetic.parse().unwrap()), queries: Some(4), ..Asked::default() }
+    fn asked(synthetic: &str) -> DatasetRequest {
+        DatasetRequest { synthetic: Some(synthetic.parse().unwrap()), queries: Some(4), ..DatasetRequest::default() }
     }
 
     #[test]
     fn a_synthetic_set_has_its_truth() {
         let set = Dataset::open(&asked("50,6,1"), Metric::Cosine, &Progress::new()).unwrap();
         assert_eq!((set.rows, set.dim, set.count(), set.truth.len()), (50, 6, 4, 40));
-        let few = Dataset::open(&Asked { rows: Some(3), ..asked("50,6,1") }, Metric::Cosine, &Progress::new()).unwrap();
+        let few = Dataset::open(&DatasetRequest { rows: Some(3), ..asked("50,6,1") }, Metric::Cosine, &Progress::new())
+            .unwrap();
         assert_eq!((few.k, few.truth.len()), (3, 12));
     }
 
@@ -183,15 +184,15 @@ mod tests {
         };
         let base = write("b.fbin", 20, 3);
         let query = write("q.fbin", 2, 3);
-        let open = |asked: &Asked| Dataset::open(asked, Metric::Euclid, &Progress::new());
-        let good = Asked { base, query, ..Asked::default() };
+        let open = |asked: &DatasetRequest| Dataset::open(asked, Metric::Euclid, &Progress::new());
+        let good = DatasetRequest { base, query, ..DatasetRequest::default() };
         assert_eq!(open(&good).unwrap().truth.len(), 20);
         let wrong = [
-            Asked { query: write("q4.fbin", 2, 4), ..good.clone() },
-            Asked { truth: write("t.ibin", 1, 10), ..good.clone() },
-            Asked { truth: write("far.ibin", 2, 10), ..good.clone() },
-            Asked { query: None, ..good.clone() },
-            Asked { synthetic: Some("9,9,9".parse().unwrap()), ..good.clone() },
+            DatasetRequest { query: write("q4.fbin", 2, 4), ..good.clone() },
+            DatasetRequest { truth: write("t.ibin", 1, 10), ..good.clone() },
+            DatasetRequest { truth: write("far.ibin", 2, 10), ..good.clone() },
+            DatasetRequest { query: None, ..good.clone() },
+            DatasetRequest { synthetic: Some("9,9,9".parse().unwrap()), ..good.clone() },
         ];
         for asked in wrong {
             assert!(open(&asked).is_err(), "{asked:?}");

@@ -12,9 +12,9 @@ const BLOCK_BYTES: usize = 4 << 20;
 
 /// The best few of one query, best first.
 #[derive(Clone, Default)]
-struct Best(Vec<(f32, u32)>);
+struct TopK(Vec<(f32, u32)>);
 
-impl Best {
+impl TopK {
     fn offer(&mut self, k: usize, score: f32, row: u32) {
         if self.0.len() == k && self.0.last().is_some_and(|last| score <= last.0) {
             return;
@@ -38,7 +38,7 @@ pub fn nearest(
 ) -> Result<Vec<u32>> {
     let mut queries = queries.to_vec();
     unit(metric, dim, &mut queries);
-    let mut best = vec![Best::default(); queries.len() / dim];
+    let mut best = vec![TopK::default(); queries.len() / dim];
     let threads = crate::machine::cores();
     let share = best.len().div_ceil(threads).max(1);
     let step = (BLOCK_BYTES / (4 * dim)).max(1);
@@ -66,7 +66,7 @@ fn unit(metric: Metric, dim: usize, vectors: &mut [f32]) {
     }
 }
 
-fn scan(best: &mut [Best], queries: &[f32], block: &[f32], dim: usize, metric: Metric, k: usize, from: usize) {
+fn scan(best: &mut [TopK], queries: &[f32], block: &[f32], dim: usize, metric: Metric, k: usize, from: usize) {
     let mut scores = vec![0.0; block.len() / dim];
     for (best, query) in best.iter_mut().zip(queries.chunks_exact(dim)) {
         score_block(metric, query, block, dim, &mut scores);

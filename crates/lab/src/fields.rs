@@ -21,7 +21,7 @@ use crate::statistics::{Spread, grouped};
 use crate::table::Table;
 use ramekin_base::rng::mix;
 use ramekin_base::{Clock, Error, Result, Rng, SystemClock};
-use ramekin_fields::column::{self, BLOCK, Cell, Packer};
+use ramekin_fields::column::{self, BLOCK, ColumnValue, Packer};
 use serde_json::{Value, json};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -227,9 +227,9 @@ impl Layout for Packer {
         for point in 0..points {
             let count = codes_of(shape, distinct, point, &mut codes);
             packer.push(match count {
-                0 => Cell::Nothing,
-                1 => Cell::One(codes[0]),
-                _ => Cell::Several(&codes[..count]),
+                0 => ColumnValue::Nothing,
+                1 => ColumnValue::One(codes[0]),
+                _ => ColumnValue::Many(&codes[..count]),
             });
         }
         packer.end();

@@ -148,8 +148,11 @@ pub(crate) fn list_open(folder: &Path) -> Result<Vec<Listed>> {
     Ok(listed)
 }
 
+/// What the kernel is spoken with over.
+pub(crate) type Device = File;
+
 /// A device that exists.
-pub(crate) fn open_for_writing(path: &Path) -> Result<File> {
+pub(crate) fn open_for_writing(path: &Path) -> Result<Device> {
     fs::OpenOptions::new().read(true).write(true).open(path).map_err(at(path))
 }
 

@@ -1,10 +1,11 @@
 //! The client's side of HTTP/1.1: one connection that is kept, requests prepared beforehand.
 //!
 //! ```text
-//!   prepared bytes ──► socket ──► status line, length or chunks ──► body in a buffer that is used again
+//!   prepared bytes ──► stream ──► status line, length or chunks ──► body in a buffer that is used again
 //! ```
 //!
-//! It reads what it needs of an answer and nothing more, so that the load costs little beside the server.
+//! It reads what it needs of an answer and nothing more, so that the load costs little beside the server; and it is bounded, so that
+//! what answers there cannot fill our memory. What it runs over is its owner's: a socket of this machine, or TLS.
 
 use ramekin_base::{Error, Result};
 use serde_json::Value;
@@ -13,7 +14,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::ops::Range;
 use std::time::Duration;
 
-/// An answer that is larger than this is no answer to what is asked here.
+/// An answer that is larger than this is no answer to what the lab asks.
 const ANSWER_MAX: usize = 64 << 20;
 const READ_BYTES: usize = 64 << 10;
 
@@ -24,18 +25,27 @@ pub fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     format!("{method} {path} HTTP/1.1\r\n{head} {length}\r\n\r\n{body}").into_bytes()
 }
 
-/// One connection to a port of this machine.
+/// What a connection runs over.
+pub trait Stream: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Stream for T {}
+
+/// Makes the stream of a connection, at first and where the one before has ended.
+pub type Opener = Box<dyn Fn() -> Result<Box<dyn Stream>> + Send>;
+
+/// One connection.
 pub struct Connection {
-    port: u16,
-    timeout: Duration,
-    stream: Option<TcpStream>,
+    opener: Opener,
+    /// Bytes of an answer at most.
+    most: usize,
+    stream: Option<Box<dyn Stream>>,
     room: Vec<u8>,
     filled: usize,
 }
 
 /// Status and body; the body stays in the connection's buffer until the next request.
 #[derive(Debug)]
-pub struct Answer<'a> {
+pub struct Response<'a> {
     pub status: u16,
     pub body: &'a [u8],
     /// `Retry-After`, seconds.
@@ -51,33 +61,41 @@ struct Head {
 }
 
 impl Connection {
+    /// To a port of this machine.
     pub fn new(port: u16, timeout: Duration) -> Self {
-        Self { port, timeout, stream: None, room: vec![0; READ_BYTES], filled: 0 }
+        let opener = move || -> Result<Box<dyn Stream>> {
+            let stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), timeout)?;
+            stream.set_nodelay(true)?;
+            stream.set_read_timeout(Some(timeout))?;
+            stream.set_write_timeout(Some(timeout))?;
+            Ok(Box::new(stream))
+        };
+        Self::over(Box::new(opener), ANSWER_MAX)
+    }
+
+    /// Over a stream of any kind, for answers of so many bytes at most.
+    pub fn over(opener: Opener, most: usize) -> Self {
+        Self { opener, most, stream: None, room: vec![0; READ_BYTES.min(most)], filled: 0 }
     }
 
     /// Opens the connection unless it is open.
     pub fn open(&mut self) -> Result<()> {
         if self.stream.is_none() {
-            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
-            let stream = TcpStream::connect_timeout(&address, self.timeout)?;
-            stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(self.timeout))?;
-            stream.set_write_timeout(Some(self.timeout))?;
-            self.stream = Some(stream);
+            self.stream = Some((self.opener)()?);
             self.filled = 0;
         }
         Ok(())
     }
 
     /// Sends a prepared request and reads its answer. After an error the connection is closed.
-    pub fn send(&mut self, request: &[u8]) -> Result<Answer<'_>> {
+    pub fn send(&mut self, request: &[u8]) -> Result<Response<'_>> {
         self.open()?;
         match self.exchange(request) {
             Ok((head, body)) => {
                 if head.close {
                     self.stream = None;
                 }
-                Ok(Answer { status: head.status, body: &self.room[body], retry_s: head.retry_s })
+                Ok(Response { status: head.status, body: &self.room[body], retry_s: head.retry_s })
             }
             Err(error) => {
                 self.stream = None;
@@ -103,6 +121,7 @@ impl Connection {
     fn exchange(&mut self, request: &[u8]) -> Result<(Head, Range<usize>)> {
         let Some(stream) = &mut self.stream else { return Err(Error::closed("the connection is not open")) };
         stream.write_all(request)?;
+        stream.flush()?;
         self.filled = 0;
         let mut looked = 0;
         let end = loop {
@@ -113,7 +132,7 @@ impl Connection {
             looked = self.filled.saturating_sub(3);
             self.more()?;
         };
-        let head = head(&self.room[..end])?;
+        let head = head(&self.room[..end], self.most)?;
         let body = match head.length {
             Some(length) => {
                 while self.filled < end + length {
@@ -128,10 +147,10 @@ impl Connection {
 
     fn more(&mut self) -> Result<()> {
         if self.filled == self.room.len() {
-            if self.room.len() >= ANSWER_MAX {
-                return Err(Error::too_large(format!("an answer of more than {ANSWER_MAX} bytes")));
+            if self.room.len() >= self.most {
+                return Err(Error::too_large(format!("an answer of more than {} bytes", self.most)));
             }
-            self.room.resize(self.room.len() * 2, 0);
+            self.room.resize((self.room.len() * 2).min(self.most), 0);
         }
         let Some(stream) = &mut self.stream else { return Err(Error::closed("the connection is not open")) };
         match stream.read(&mut self.room[self.filled..]) {
@@ -157,7 +176,7 @@ impl Connection {
             };
             let text = String::from_utf8_lossy(&self.room[at..at + line]);
             let digits = text.split(';').next().unwrap_or_default().trim().to_owned();
-            let len = usize::from_str_radix(&digits, 16).ok().filter(|len| *len <= ANSWER_MAX);
+            let len = usize::from_str_radix(&digits, 16).ok().filter(|len| *len <= self.most);
             let len = len.ok_or_else(|| Error::malformed(format!("'{digits}' is no length of a chunk")))?;
             at += line + 2;
             while self.filled < at + len + 2 {
@@ -173,7 +192,7 @@ impl Connection {
     }
 }
 
-fn head(bytes: &[u8]) -> Result<Head> {
+fn head(bytes: &[u8], most: usize) -> Result<Head> {
     let text = String::from_utf8_lossy(bytes);
     let mut lines = text.split("\r\n");
     let first = lines.next().unwrap_or_default();
@@ -184,7 +203,7 @@ fn head(bytes: &[u8]) -> Result<Head> {
         let value = value.trim();
         match name.to_ascii_lowercase().as_str() {
             "content-length" => {
-                let length = value.parse().ok().filter(|length| *length <= ANSWER_MAX);
+                let length = value.parse().ok().filter(|length| *length <= most);
                 let wrong = || Error::malformed(format!("a content-length of '{value}'"));
                 head.length = Some(length.ok_or_else(wrong)?);
             }
@@ -228,6 +247,15 @@ mod tests {
                 assert_eq!(connection.must("GET", "/", "").unwrap(), "a");
             }
         }
+    }
+
+    #[test]
+    fn an_answer_has_a_bound() {
+        let port =
+            server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n40\r\n0123456789abcdef0123456789abcdef");
+        let opener = move || -> Result<Box<dyn Stream>> { Ok(Box::new(TcpStream::connect(("127.0.0.1", port))?)) };
+        let mut connection = Connection::over(Box::new(opener), 50);
+        assert!(connection.must("GET", "/", "").is_err());
     }
 
     #[test]

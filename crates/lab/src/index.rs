@@ -10,19 +10,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// What an index is built of, and how.
-pub struct Building<'a> {
+pub struct IndexJob<'a> {
     pub source: &'a mut dyn Source,
     pub metric: Metric,
     pub datatype: Datatype,
     pub options: BuildOptions,
     /// Its limit is the memory of the build.
     pub account: &'a Account,
-    pub told: &'a dyn Fn(Progress),
+    pub progress: &'a dyn Fn(Progress),
 }
 
 /// Builds into `file`, a new page file, with temporary files beside it.
-pub fn write_index(pages: &Pages, file: &Path, building: Building<'_>) -> Result<IndexMeta> {
-    let Building { source, metric, datatype, options, account, told } = building;
+pub fn write_index(pages: &Pages, file: &Path, job: IndexJob<'_>) -> Result<IndexMeta> {
+    let IndexJob { source, metric, datatype, options, account, progress } = job;
     let work = Work {
         disk: pages.disk().clone(),
         temp: file.parent().unwrap_or(file).to_path_buf(),
@@ -30,7 +30,7 @@ pub fn write_index(pages: &Pages, file: &Path, building: Building<'_>) -> Result
         clock: Arc::new(SystemClock::new()),
         seed: 1,
         threads: cores(),
-        progress: told,
+        progress,
         cancelled: &|| cancel::check().is_err(),
     };
     let mut out = pages.create(file, account)?;

@@ -14,7 +14,7 @@ mod cell;
 mod redirect;
 mod report;
 
-use crate::dataset::{Asked, Dataset};
+use crate::dataset::{Dataset, DatasetRequest};
 use crate::disk_rate::DiskRate;
 use crate::minram::Printed;
 use crate::progress::Progress;
@@ -31,7 +31,7 @@ use std::time::Duration;
 /// Everything that `ramekin lab io` is told.
 #[derive(Debug, Clone)]
 pub struct Options {
-    pub asked: Asked,
+    pub asked: DatasetRequest,
     pub metric: Metric,
     pub out: PathBuf,
     pub engines: Vec<Engine>,
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn engines_stand_side_by_side() {
         let options = Options {
-            asked: Asked::default(),
+            asked: DatasetRequest::default(),
             metric: Metric::Cosine,
             out: PathBuf::new(),
             engines: vec![Engine::Uring, Engine::Mmap],

@@ -23,7 +23,7 @@ mod disk_rate;
 mod exact;
 pub mod fields;
 mod files;
-mod http;
+pub mod http;
 mod index;
 pub mod io;
 mod least;

@@ -1,7 +1,7 @@
 //! `ramekin plan`: what collections to be will take of a budget, and how fast and how right they will be searched.
 //!
 //! ```text
-//!   points, vectors, payload ─► formulas (`ramekin_vectors::outlook`) ─► a line a structure; who is resident
+//!   points, vectors, payload ─► formulas (`ramekin_vectors::capacity_plan`) ─► a line a structure; who is resident
 //!   sample of the vectors    ─► `plan/trial.rs`: indexed in small, searched ─┐
 //!   no sample                ─► `plan/guess.rs`: wide ranges                 ├─► recall, reads, queries/s
 //!   the disk of the folder   ─► `disk_rate.rs`                              ─┘
@@ -19,22 +19,22 @@ pub use crate::disk_rate::DiskRate;
 use crate::files;
 use crate::vectors::VectorFile;
 pub use guess::Range;
-use guess::{Pace, Shape};
+use guess::{MachineRates, Shape};
 use ramekin_ann::Part;
 use ramekin_base::{Error, Kind, Result, Size, cancel};
-use ramekin_vectors::{Beside, Expected, Outlook, Searched, outlook};
+use ramekin_vectors::{CapacityPlan, Expected, FixedOverhead, Searched, capacity_plan};
 pub use report::{curve_svg, curve_text, json, text};
 use std::path::Path;
 use trial::Trial;
 pub use trial::{LEAST as SAMPLE_LEAST, Sample, bytes as sample_bytes};
 
 /// What is planned.
-pub struct Asked<'a> {
+pub struct PlanRequest<'a> {
     pub budget: u64,
     /// The least budget that a server takes, whatever it stores.
     pub least: u64,
     /// What stands beside collections in a budget.
-    pub beside: &'a dyn Fn(u64) -> Beside,
+    pub overhead: &'a dyn Fn(u64) -> FixedOverhead,
     pub expected: &'a [Expected],
 }
 
@@ -56,7 +56,7 @@ pub struct Figures {
 /// A plan for one budget.
 pub struct Plan {
     pub budget: u64,
-    pub outlook: Outlook,
+    pub capacity_plan: CapacityPlan,
     pub collections: Vec<Figures>,
     pub total: Figures,
 }
@@ -107,48 +107,48 @@ impl Planner {
     }
 
     /// What the budget that is asked for gives.
-    pub fn plan(&self, asked: &Asked<'_>) -> Result<Plan> {
-        let least = least_budget(asked, asked.expected)?;
+    pub fn plan(&self, request: &PlanRequest<'_>) -> Result<Plan> {
+        let least = least_budget(request, request.expected)?;
         // Of a budget that is too small the table shows the least one that is not.
-        let fits = asked.budget >= least;
-        let budget = asked.budget.max(least);
-        let outlook = outlook(budget, (asked.beside)(budget), asked.expected)?;
+        let fits = request.budget >= least;
+        let budget = request.budget.max(least);
+        let capacity_plan = capacity_plan(budget, (request.overhead)(budget), request.expected)?;
         let mut collections = Vec::new();
-        for (at, one) in asked.expected.iter().enumerate() {
-            let mut figures = self.searched(asked, &outlook, at)?;
-            let lines = || outlook.of_collection[at].iter().map(|line| &outlook.lines[*line]);
+        for (at, one) in request.expected.iter().enumerate() {
+            let mut figures = self.searched(request, &capacity_plan, at)?;
+            let lines = || capacity_plan.of_collection[at].iter().map(|line| &capacity_plan.lines[*line]);
             figures.name = one.name.clone();
             figures.points = one.points;
             figures.bytes = formula(lines().map(|line| line.bytes).sum());
             figures.disk_bytes = formula(lines().map(|line| line.disk_bytes).sum());
             figures.build_peak_bytes = formula(lines().map(|line| line.build_bytes).sum());
-            figures.least_budget = least_budget(asked, std::slice::from_ref(one))?;
-            figures.fits = asked.budget >= figures.least_budget;
+            figures.least_budget = least_budget(request, std::slice::from_ref(one))?;
+            figures.fits = request.budget >= figures.least_budget;
             collections.push(figures);
         }
-        let total = total(&collections, &outlook, budget, fits, least);
-        Ok(Plan { budget: asked.budget, outlook, collections, total })
+        let total = total(&collections, &capacity_plan, budget, fits, least);
+        Ok(Plan { budget: request.budget, capacity_plan, collections, total })
     }
 
     /// Plans from the least budget to the one that holds everything.
-    pub fn curve(&self, asked: &Asked<'_>) -> Result<Vec<Plan>> {
-        let least = least_budget(asked, asked.expected)?;
-        let whole = outlook(1 << 50, Beside::default(), asked.expected)?;
-        let beside = (asked.beside)(least);
+    pub fn curve(&self, request: &PlanRequest<'_>) -> Result<Vec<Plan>> {
+        let least = least_budget(request, request.expected)?;
+        let whole = capacity_plan(1 << 50, FixedOverhead::default(), request.expected)?;
+        let overhead = (request.overhead)(least);
         let structures = whole.of_collection.iter().flatten().map(|line| whole.lines[*line].bytes).sum::<u64>();
-        // Headroom and floors besides.
-        let most = ((structures + beside.used + beside.floors + (4 << 20)) * 17 / 15).max(least * 2);
+        // Headroom and minimum reservations besides.
+        let most = ((structures + overhead.used + overhead.min_reservations + (4 << 20)) * 17 / 15).max(least * 2);
         let step = (most as f64 / least as f64).powf(1.0 / (CURVE_STEPS - 1) as f64);
         let budgets = (0..CURVE_STEPS).map(|at| (least as f64 * step.powi(at as i32)).ceil() as u64);
-        budgets.map(|budget| self.plan(&Asked { budget, ..*asked })).collect()
+        budgets.map(|budget| self.plan(&PlanRequest { budget, ..*request })).collect()
     }
 
     /// Recall, reads and speed of a collection: of its slowest vector.
-    fn searched(&self, asked: &Asked<'_>, outlook: &Outlook, at: usize) -> Result<Figures> {
-        let one = &asked.expected[at];
+    fn searched(&self, request: &PlanRequest<'_>, capacity_plan: &CapacityPlan, at: usize) -> Result<Figures> {
+        let one = &request.expected[at];
         let mut slowest: Option<Figures> = None;
-        for searched in outlook.searched.iter().filter(|searched| searched.collection == at) {
-            let figures = self.of_vector(one, outlook, searched)?;
+        for searched in capacity_plan.searched.iter().filter(|searched| searched.collection == at) {
+            let figures = self.of_vector(one, capacity_plan, searched)?;
             let is_slower = |other: &Figures| figures.queries_per_second.value < other.queries_per_second.value;
             if slowest.as_ref().is_none_or(is_slower) {
                 slowest = Some(figures);
@@ -157,17 +157,17 @@ impl Planner {
         Ok(slowest.unwrap_or_else(|| Figures { recall: Range::new(1.0, 1.0, 1.0), ..Figures::default() }))
     }
 
-    fn of_vector(&self, one: &Expected, outlook: &Outlook, searched: &Searched) -> Result<Figures> {
+    fn of_vector(&self, one: &Expected, capacity_plan: &CapacityPlan, searched: &Searched) -> Result<Figures> {
         let vector = &one.config.vectors[&searched.vector];
-        let pace = Pace { exchange_s: self.exchange_s, disk: self.disk.rates[2] };
+        let rates = MachineRates { exchange_s: self.exchange_s, disk: self.disk.rates[2] };
         let bytes = one.points * vector.dim as u64 * 4;
         if bytes < one.config.full_scan_threshold_kib * 1024 {
-            return Ok(guess::scanned(pace, bytes, vector.dim, searched.resident.contains(&Part::Vectors)));
+            return Ok(guess::scanned(rates, bytes, vector.dim, searched.resident.contains(&Part::Vectors)));
         }
         let measured = self.trials[searched.collection].as_ref().filter(|trial| trial.is_of(vector));
         if let Some(trial) = measured {
-            let measured = trial.predict(one.points, &searched.resident, outlook.cache_bytes)?;
-            let rate = guess::rate(pace, measured.cpu_s, vector.dim, measured.reads);
+            let measured = trial.predict(one.points, &searched.resident, capacity_plan.cache_bytes)?;
+            let rate = guess::rate(rates, measured.cpu_s, vector.dim, measured.reads);
             return Ok(Figures {
                 recall: Range::within(measured.recall, RECALL_WITHIN),
                 reads_per_query: Range::around(measured.reads, READS_SHARE),
@@ -182,11 +182,11 @@ impl Planner {
             lists: searched.lists,
             resident: &searched.resident,
             recall: f64::from(one.config.recall),
-            cached: (outlook.cache_bytes as f64 / originals.max(1) as f64).min(1.0),
+            cached: (capacity_plan.cache_bytes as f64 / originals.max(1) as f64).min(1.0),
         };
         let reads = guess::reads(&shape);
         let search = guess::search_s(&shape, reads);
-        let rate = |search_s, reads| guess::rate(pace, search_s, vector.dim, reads);
+        let rate = |search_s, reads| guess::rate(rates, search_s, vector.dim, reads);
         Ok(Figures {
             recall: guess::recall(shape.recall),
             reads_per_query: reads,
@@ -205,7 +205,7 @@ fn formula(bytes: u64) -> Range {
 }
 
 /// All collections together. A search is of one of them, each as often as the others.
-fn total(collections: &[Figures], outlook: &Outlook, budget: u64, fits: bool, least: u64) -> Figures {
+fn total(collections: &[Figures], capacity_plan: &CapacityPlan, budget: u64, fits: bool, least: u64) -> Figures {
     let points = collections.iter().map(|one| one.points).sum();
     // What holds nothing is not searched.
     let collections: Vec<&Figures> = collections.iter().filter(|one| one.queries_per_second.value > 0.0).collect();
@@ -219,13 +219,13 @@ fn total(collections: &[Figures], outlook: &Outlook, budget: u64, fits: bool, le
     let harmonic = |values: &mut dyn Iterator<Item = f64>| {
         searched / values.map(|value| 1.0 / value.max(1e-9)).sum::<f64>().max(1e-12)
     };
-    let (settled, cached) = (outlook.bytes() as f64, (outlook.bytes() + outlook.cache_bytes) as f64);
-    let build = (outlook.build_bytes() as f64).max(settled).min(budget as f64);
+    let (settled, cached) = (capacity_plan.bytes() as f64, (capacity_plan.bytes() + capacity_plan.cache_bytes) as f64);
+    let build = (capacity_plan.build_bytes() as f64).max(settled).min(budget as f64);
     Figures {
         name: "together".to_owned(),
         points,
         bytes: Range::new(settled * (1.0 - FORMULA_SHARE), cached.min(budget as f64), budget as f64),
-        disk_bytes: formula(outlook.disk_bytes()),
+        disk_bytes: formula(capacity_plan.disk_bytes()),
         // The budget is a promise; what a build touches of what it holds is not known as well.
         build_peak_bytes: Range::new(build * 0.7, build, budget as f64),
         recall: over(&|one| one.recall, &least_of),
@@ -237,13 +237,15 @@ fn total(collections: &[Figures], outlook: &Outlook, budget: u64, fits: bool, le
 }
 
 /// The least budget that these collections can be filled, indexed and searched with.
-fn least_budget(asked: &Asked<'_>, expected: &[Expected]) -> Result<u64> {
-    let fits = |budget: u64| match cancel::check().and_then(|()| outlook(budget, (asked.beside)(budget), expected)) {
-        Ok(outlook) => Ok(outlook.lacks == 0),
+fn least_budget(request: &PlanRequest<'_>, expected: &[Expected]) -> Result<u64> {
+    let fits = |budget: u64| match cancel::check()
+        .and_then(|()| capacity_plan(budget, (request.overhead)(budget), expected))
+    {
+        Ok(capacity_plan) => Ok(capacity_plan.lacks == 0),
         Err(error) if error.kind() == Kind::NoMemory => Ok(false),
         Err(error) => Err(error),
     };
-    let (mut low, mut high) = (asked.least, asked.least.max(1 << 20));
+    let (mut low, mut high) = (request.least, request.least.max(1 << 20));
     while !fits(high)? {
         low = high;
         high = high.checked_mul(2).filter(|high| *high < 1 << 60).ok_or_else(|| {
@@ -320,8 +322,8 @@ mod tests {
         let sample = || read_sample(&path, usize::MAX, u64::MAX);
         let rate = DiskRate { engine: "none".to_owned(), file_bytes: 0, rates: [1e4; 3] };
         let planner = |sample| Planner::new(rate.clone(), &folder.path().join("plan"), &expected, sample);
-        let beside = |_| Beside::default();
-        let asked = Asked { budget: 64 << 20, least: 24 << 20, beside: &beside, expected: &expected };
+        let overhead = |_| FixedOverhead::default();
+        let request = PlanRequest { budget: 64 << 20, least: 24 << 20, overhead: &overhead, expected: &expected };
 
         let (taken, ready) = (sample().unwrap(), planner(None).unwrap());
         let token = Token::new();
@@ -331,13 +333,13 @@ mod tests {
                 ("sample", sample().err()),
                 ("disk", disk_rate(folder.path()).err()),
                 ("trial", planner(Some(taken)).err()),
-                ("plan", ready.plan(&asked).err()),
+                ("plan", ready.plan(&request).err()),
             ];
             for (step, error) in steps {
                 assert_eq!(error.map(|error| error.kind()), Some(Kind::Cancelled), "{step}");
             }
         });
         assert!(!folder.path().join("plan").exists(), "a trial that was given up leaves nothing");
-        assert!(ready.plan(&asked).is_ok());
+        assert!(ready.plan(&request).is_ok());
     }
 }

@@ -1,20 +1,36 @@
-//! A plot as SVG, by hand: requests a second (logarithmic) over the memory limit, recall beside each point.
+//! A plot as SVG, by hand: requests a second over the memory limit, both logarithmic, recall beside each point.
 //!
 //! ```text
 //!   10,000 ┤            ●─────● .98
 //!    1,000 ┤      ●.97           │ least to most
 //!      100 ┤  ●.95
-//!          └──┬───┬─────┬─────
-//!            32  64   128 MiB
+//!          └──┬─────┬─────┬─────
+//!            32    64   128 MiB
 //! ```
+//!
+//! Each text has a box, and is written only where that meets no other one (`plot/labels.rs`).
+
+mod labels;
 
 use crate::statistics::{Spread, grouped};
+use labels::{Anchor, Area, Labels, Text};
 use std::fmt::Write;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 440.0;
 /// Left, right, top, bottom of what is drawn in.
-const FRAME: [f64; 4] = [80.0, 730.0, 56.0, 380.0];
+const FRAME: [f64; 4] = [92.0, 730.0, 56.0, 380.0];
+const BLUE: &str = "#1f6feb";
+const GREY: &str = "#ddd";
+const DARK: &str = "#333";
+const RED: &str = "#c00";
+/// Radius of a point.
+const RADIUS: f64 = 4.0;
+const MIB: f64 = (1 << 20) as f64;
+/// What stands between two powers of two, the fewest first: the axis takes the first that gives it some ticks.
+const BETWEEN: [&[f64]; 4] =
+    [&[1.0], &[1.0, 1.5], &[1.0, 1.25, 1.5, 1.75], &[1.0, 1.125, 1.25, 1.375, 1.5, 1.625, 1.75, 1.875]];
+const TICKS_LEAST: usize = 3;
 
 /// One measured limit.
 #[derive(Debug, Clone, PartialEq)]
@@ -35,100 +51,156 @@ fn decades(points: &[Point]) -> (i32, i32) {
     (low, high.max(low + 1))
 }
 
-/// A round step that cuts `most` into at most eight.
-fn round_step(most: f64) -> f64 {
-    let mut step = 1.0;
-    while most / step > 8.0 {
-        step *= 2.0;
+/// Limits from the left edge to the right one, MiB: a little more than was measured.
+fn limits(points: &[Point]) -> (f64, f64) {
+    let all = points.iter().map(|point| point.limit.max(1) as f64 / MIB);
+    let (low, high) = all.fold((f64::MAX, f64::MIN), |(low, high), limit| (low.min(limit), high.max(limit)));
+    if low > high {
+        return (1.0, 2.0);
     }
-    step
+    // One point alone stands between half and twice its limit.
+    let room = (high / low).powf(0.08).max(if high > low { 1.05 } else { 2.0 });
+    (low / room, high * room)
+}
+
+/// Round numbers in a range, some of them at least if it is not empty.
+fn ticks((low, high): (f64, f64)) -> Vec<f64> {
+    let powers = low.log2().floor() as i32..=high.log2().ceil() as i32;
+    let of = |between: &[f64]| -> Vec<f64> {
+        let all = powers.clone().flat_map(|power| between.iter().map(move |part| part * 2f64.powi(power)));
+        all.filter(|tick| (low..=high).contains(tick)).collect()
+    };
+    let mut found = Vec::new();
+    for between in BETWEEN {
+        found = of(between);
+        if found.len() >= TICKS_LEAST {
+            break;
+        }
+    }
+    found
+}
+
+/// A number with as many digits behind the point as it has, three at most.
+fn short(number: f64) -> String {
+    let digits = (0..3).find(|digits| (number * 10f64.powi(*digits)).fract() == 0.0).unwrap_or(3);
+    grouped(number, digits as usize)
 }
 
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
+/// Where numbers stand in the picture.
+struct Scale {
+    decades: (i32, i32),
+    limits: (f64, f64),
+}
+
+impl Scale {
+    fn x(&self, mib: f64) -> f64 {
+        let [left, right, ..] = FRAME;
+        let (low, high) = self.limits;
+        left + (right - left) * (mib / low).ln() / (high / low).ln()
+    }
+
+    fn y(&self, rate: f64) -> f64 {
+        let [.., top, bottom] = FRAME;
+        let (low, high) = self.decades;
+        let share = (rate.max(1e-9).log10() - f64::from(low)) / f64::from(high - low);
+        bottom - (bottom - top) * share.clamp(0.0, 1.0)
+    }
+}
+
 /// The picture. Points without an answer stand on the lower edge as crosses.
 pub fn svg(title: &str, points: &[Point]) -> String {
-    let [left, right, top, bottom] = FRAME;
-    let (low, high) = decades(points);
-    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let most = points.iter().map(|point| mib(point.limit)).fold(1.0, f64::max) * 1.08;
-    let x = |bytes: u64| left + (right - left) * mib(bytes) / most;
-    let share = |rate: f64| (rate.max(1e-9).log10() - f64::from(low)) / f64::from(high - low);
-    let y = |rate: f64| bottom - (bottom - top) * share(rate).clamp(0.0, 1.0);
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = writeln!(
-        out,
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" font-size=\"12\">\n\
-         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
-         <text x=\"{left}\" y=\"28\" font-size=\"15\">{}</text>",
-        escape(title)
-    );
-    axes(&mut out, (low, high), most);
-    let mut ordered = points.to_vec();
-    ordered.sort_by_key(|point| point.limit);
-    let served: Vec<&Point> = ordered.iter().filter(|point| point.rate.median > 0.0).collect();
-    let path: Vec<String> = served.iter().map(|p| format!("{:.1},{:.1}", x(p.limit), y(p.rate.median))).collect();
-    let _ =
-        writeln!(out, "<polyline points=\"{}\" fill=\"none\" stroke=\"#1f6feb\" stroke-width=\"2\"/>", path.join(" "));
-    for point in &ordered {
-        let (px, py) = (x(point.limit), y(point.rate.median));
-        if point.rate.median <= 0.0 {
-            let _ = writeln!(
-                out,
-                "<text x=\"{px:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#c00\">x</text>",
-                bottom - 4.0
-            );
-            continue;
-        }
-        let (from, to) = (y(point.rate.least), y(point.rate.most));
+    let (mut out, labels) = drawn(title, points);
+    for text in labels.texts() {
+        let Text { x, y, size, anchor, colour, turned, text } = text;
+        let turn = if *turned { format!(" transform=\"rotate(-90 {x:.1} {y:.1})\"") } else { String::new() };
+        // Writing to a string cannot fail.
         let _ = writeln!(
             out,
-            "<line x1=\"{px:.1}\" y1=\"{from:.1}\" x2=\"{px:.1}\" y2=\"{to:.1}\" stroke=\"#1f6feb\"/>\n\
-             <circle cx=\"{px:.1}\" cy=\"{py:.1}\" r=\"4\" fill=\"#1f6feb\"/>\n\
-             <text x=\"{:.1}\" y=\"{:.1}\">{:.3}</text>",
-            px + 7.0,
-            py - 6.0,
-            point.recall
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"{size}\" text-anchor=\"{}\" fill=\"{colour}\"{turn}>{}</text>",
+            anchor.name(),
+            escape(text)
         );
     }
     out + "</svg>\n"
 }
 
-fn axes(out: &mut String, (low, high): (i32, i32), most: f64) {
+/// All but the texts, and these with their places.
+fn drawn(title: &str, points: &[Point]) -> (String, Labels) {
     let [left, right, top, bottom] = FRAME;
-    let line = |out: &mut String, x1: f64, y1: f64, x2: f64, y2: f64, colour: &str| {
-        let _ =
-            writeln!(out, "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"/>");
-    };
-    for decade in low..=high {
-        let y = bottom - (bottom - top) * f64::from(decade - low) / f64::from(high - low);
-        line(out, left, y, right, y, "#ddd");
-        let digits = usize::try_from(-decade).unwrap_or(0);
-        let label = grouped(10f64.powi(decade), digits);
-        let _ = writeln!(out, "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\">{label}</text>", left - 8.0, y + 4.0);
-    }
-    let step = round_step(most);
-    let mut at = 0.0;
-    while at <= most {
-        let x = left + (right - left) * at / most;
-        line(out, x, bottom, x, bottom + 5.0, "#333");
-        let _ = writeln!(out, "<text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{at:.0}</text>", bottom + 20.0);
-        at += step;
-    }
-    line(out, left, bottom, right, bottom, "#333");
-    line(out, left, top, left, bottom, "#333");
+    let scale = Scale { decades: decades(points), limits: limits(points) };
+    let mut out = String::new();
     let _ = writeln!(
         out,
-        "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"middle\">memory limit, MiB</text>\n\
-         <text x=\"18\" y=\"{:.1}\" transform=\"rotate(-90 18 {:.1})\" text-anchor=\"middle\">requests/s; beside the points: recall@10</text>",
-        (left + right) / 2.0,
-        bottom + 42.0,
-        (top + bottom) / 2.0,
-        (top + bottom) / 2.0
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\">\n\
+         <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>"
     );
+    let mut labels = Labels::new(Area { x: [0.0, WIDTH], y: [0.0, HEIGHT] });
+    labels.put(Text::new(left, 28.0, title).size(15.0).fitting(WIDTH - left));
+    axes(&mut out, &mut labels, &scale);
+    let mut ordered = points.to_vec();
+    ordered.sort_by_key(|point| point.limit);
+    let at = |point: &Point| (scale.x(point.limit as f64 / MIB), scale.y(point.rate.median));
+    let (served, silent): (Vec<&Point>, Vec<&Point>) = ordered.iter().partition(|point| point.rate.median > 0.0);
+    let path: Vec<(f64, f64)> = served.iter().map(|point| at(point)).collect();
+    let corners: Vec<String> = path.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+    let _ = writeln!(
+        out,
+        "<polyline points=\"{}\" fill=\"none\" stroke=\"{BLUE}\" stroke-width=\"2\"/>",
+        corners.join(" ")
+    );
+    path.windows(2).for_each(|two| labels.keep_off_line(two[0], two[1]));
+    for (point, (x, y)) in served.iter().zip(&path) {
+        let (from, to) = (scale.y(point.rate.least), scale.y(point.rate.most));
+        line(&mut out, (*x, from), (*x, to), BLUE);
+        let _ = writeln!(out, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{RADIUS}\" fill=\"{BLUE}\"/>");
+        labels.keep_off(Area { x: [x - RADIUS, x + RADIUS], y: [y - RADIUS, y + RADIUS] });
+        labels.keep_off_line((*x, from), (*x, to));
+    }
+    for point in silent {
+        let (x, y) = (at(point).0, bottom - 8.0);
+        line(&mut out, (x - RADIUS, y - RADIUS), (x + RADIUS, y + RADIUS), RED);
+        line(&mut out, (x - RADIUS, y + RADIUS), (x + RADIUS, y - RADIUS), RED);
+        labels.keep_off(Area { x: [x - RADIUS, x + RADIUS], y: [y - RADIUS, y + RADIUS] });
+    }
+    // The ends first, which say most.
+    let inner = 1..path.len().saturating_sub(1);
+    let ends = [0, path.len().saturating_sub(1)];
+    let turns = ends.into_iter().take(path.len().min(2)).chain(inner);
+    let within = Area { x: [left, right + 30.0], y: [top - 16.0, bottom] };
+    for turn in turns {
+        labels.overhead(path[turn], RADIUS, within, &format!("{:.3}", served[turn].recall));
+    }
+    (out, labels)
+}
+
+fn line(out: &mut String, from: (f64, f64), to: (f64, f64), colour: &str) {
+    let ((x1, y1), (x2, y2)) = (from, to);
+    let _ = writeln!(out, "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" stroke=\"{colour}\"/>");
+}
+
+fn axes(out: &mut String, labels: &mut Labels, scale: &Scale) {
+    let [left, right, top, bottom] = FRAME;
+    let (low, high) = scale.decades;
+    for decade in low..=high {
+        let y = scale.y(10f64.powi(decade));
+        line(out, (left, y), (right, y), GREY);
+        let digits = usize::try_from(-decade).unwrap_or(0);
+        labels.put(Text::new(left - 8.0, y + 4.0, &grouped(10f64.powi(decade), digits)).anchored(Anchor::End));
+    }
+    for tick in ticks(scale.limits) {
+        let x = scale.x(tick);
+        line(out, (x, bottom), (x, bottom + 5.0), DARK);
+        labels.put(Text::new(x, bottom + 20.0, &short(tick)).anchored(Anchor::Middle));
+    }
+    line(out, (left, bottom), (right, bottom), DARK);
+    line(out, (left, top), (left, bottom), DARK);
+    labels.put(Text::new((left + right) / 2.0, bottom + 42.0, "memory, MiB").anchored(Anchor::Middle));
+    let middle = (top + bottom) / 2.0;
+    labels.put(Text::new(14.0, middle, "requests/s; overhead the points: recall@10").anchored(Anchor::Middle).turned());
 }
 
 #[cfg(test)]
@@ -176,6 +248,58 @@ mod tests {
             text.split("cy=\"").skip(1).map(|rest| rest.split('"').next().unwrap().parse().unwrap()).collect();
         assert!(heights[1] < heights[0]);
         assert_eq!(decades(&[point(1, 10.0, 1.0)]), (0, 2));
-        assert_eq!(round_step(135.0), 32.0);
+    }
+
+    #[test]
+    fn twice_the_memory_is_as_far_everywhere() {
+        let scale = Scale { decades: (0, 1), limits: (16.0, 1024.0) };
+        let steps = [32.0, 64.0, 512.0].map(|mib| scale.x(2.0 * mib) - scale.x(mib));
+        assert!(steps.iter().all(|step| (step - steps[0]).abs() < 1e-9), "{steps:?}");
+    }
+
+    #[test]
+    fn ticks_are_round_and_some() {
+        assert_eq!(ticks((20.0, 300.0)), [32.0, 64.0, 128.0, 256.0]);
+        assert_eq!(ticks((20.0, 70.0)), [24.0, 32.0, 48.0, 64.0]);
+        assert_eq!(ticks((100.0, 135.0)), [104.0, 112.0, 120.0, 128.0]);
+        assert_eq!(short(1024.0) + &short(2.5), "1,0242.5");
+        for (low, high) in [(1.0, 2.0), (3.0, 3.3), (9.0, 70_000.0)] {
+            assert!(!ticks((low, high)).is_empty(), "{low} to {high}");
+        }
+    }
+
+    #[test]
+    fn no_text_meets_another_and_all_are_in_the_picture() {
+        let mut rng = ramekin_base::Rng::new(7);
+        for round in 0..300 {
+            let count = rng.below(40) as usize;
+            let narrow = round % 3 == 0;
+            let points: Vec<Point> = (0..count)
+                .map(|_| {
+                    let limit = if narrow { 120 + rng.below(12) } else { 8 << rng.below(12) };
+                    let rate = if rng.below(8) == 0 { 0.0 } else { 10f64.powi(rng.below(5) as i32) * 1.7 };
+                    point(limit, rate, 0.95)
+                })
+                .collect();
+            let (_, labels) = drawn("queries a second of a collection over the memory that it was given", &points);
+            let areas: Vec<Area> = labels.texts().iter().map(Text::area).collect();
+            for (at, area) in areas.iter().enumerate() {
+                assert!(area.x[0] >= 0.0 && area.x[1] <= WIDTH && area.y[0] >= 0.0 && area.y[1] <= HEIGHT, "{area:?}");
+                for other in &areas[..at] {
+                    assert!(!area.meets(other), "round {round}: {area:?} and {other:?}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_plain_curve_keeps_all_its_labels() {
+        let curve: Vec<Point> = [24, 32, 56, 64, 127, 256, 560, 1024]
+            .into_iter()
+            .enumerate()
+            .map(|(at, limit)| point(limit, 300.0 * 1.8f64.powi(at as i32), 0.95))
+            .collect();
+        let text = svg("ramekin plan: queries/s over the budget", &curve);
+        assert_eq!(text.matches(">0.950<").count(), curve.len());
     }
 }

@@ -10,21 +10,21 @@
 //! reads as there are workers wait at the same time. Reads of SOURCE that take longer than the delay are answered late.
 //! Folders inside of SOURCE are left out.
 
-use crate::files::{self, Listed};
+mod fuse;
+
+use crate::files::{self, Device, Listed};
 use crate::pause::{pause, until};
-use fuser::{
-    BackgroundSession, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEntry,
-    ReplyOpen, Request, Session,
-};
+use fuse::{Attributes, Entries, Mount, Operation, ROOT, Reply, Request};
 use ramekin_base::{Clock, Error, Result, SystemClock};
+use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, UNIX_EPOCH};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// What is asked of it.
 #[derive(Debug, Clone)]
@@ -44,20 +44,27 @@ const READ_MAX: usize = 1 << 20;
 const FIRST_FILE: u64 = 2;
 
 /// One read that waits for its time.
-struct Asked {
+struct PendingRead {
     file: usize,
     at: u64,
     len: usize,
     due: Duration,
-    reply: ReplyData,
+    reply: Reply,
 }
 
 struct Slow {
+    device: Arc<Device>,
     listed: Arc<Vec<Listed>>,
     clock: Arc<SystemClock>,
     delay: Duration,
-    queue: SyncSender<Asked>,
+    queue: SyncSender<PendingRead>,
     parallel: u16,
+}
+
+/// A file system that is being served.
+struct Session {
+    mount: Mount,
+    reader: JoinHandle<()>,
 }
 
 impl SlowDisk {
@@ -70,14 +77,13 @@ impl SlowDisk {
         let served = Arc::new(AtomicU64::new(0));
         let session = self.mount(&served)?;
         eprintln!("{} is at {}, {:?} slower", self.source.display(), self.mountpoint.display(), self.delay);
-        while !session.guard.is_finished() && !wait.seen() {}
-        if !session.guard.is_finished() {
-            session.umount_and_join().map_err(|error| Error::from(error).at(self.mountpoint.display()))?;
-        }
+        while !session.reader.is_finished() && !wait.seen() {}
+        // Who still has files open keeps the reader busy; the end of the process ends that.
+        drop(session.mount);
         Ok(format!("{} reads served", served.load(Ordering::Relaxed)))
     }
 
-    fn mount(&self, served: &Arc<AtomicU64>) -> Result<BackgroundSession> {
+    fn mount(&self, served: &Arc<AtomicU64>) -> Result<Session> {
         available()?;
         let listed = Arc::new(files::list_open(&self.source)?);
         let clock = Arc::new(SystemClock::new());
@@ -88,33 +94,34 @@ impl SlowDisk {
             let work = move || answer(&asked, &listed, &*clock, &served);
             std::thread::Builder::new().name("slow-disk".to_owned()).stack_size(WORKER_STACK).spawn(work)?;
         }
-        let slow = Slow { listed, clock, delay: self.delay, queue, parallel: self.parallel as u16 };
-        let mut config = Config::default();
-        config.mount_options = vec![MountOption::RO, MountOption::FSName("ramekin-slow-disk".to_owned())];
-        let session = Session::new(slow, &self.mountpoint, &config).and_then(Session::spawn);
-        session.map_err(|error| Error::from(error).at(format!("mounting {}", self.mountpoint.display())))
+        let mount = Mount::new(&self.mountpoint, "ramekin-slow-disk")?;
+        let device = mount.device().clone();
+        let slow = Slow { device, listed, clock, delay: self.delay, queue, parallel: self.parallel as u16 };
+        let read = move || fuse::serve(&slow.device, &mut |request| slow.answer(request));
+        let reader = std::thread::Builder::new().name("slow-disk-reader".to_owned()).spawn(read)?;
+        Ok(Session { mount, reader })
     }
 }
 
 /// Whether this process could make a file system.
 pub fn available() -> Result<()> {
-    files::open_for_writing(Path::new("/dev/fuse"))
+    files::open_for_writing(Path::new(fuse::DEVICE))
         .map(drop)
         .map_err(|error| Error::unsupported(format!("no slow disk here: a FUSE file system cannot be made ({error})")))
 }
 
 /// A worker: the queue is let go before it waits, so that all wait at the same time.
-fn answer(asked: &Mutex<Receiver<Asked>>, listed: &[Listed], clock: &dyn Clock, served: &AtomicU64) {
+fn answer(asked: &Mutex<Receiver<PendingRead>>, listed: &[Listed], clock: &dyn Clock, served: &AtomicU64) {
     let mut room = vec![0; READ_MAX];
     loop {
         let next = asked.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
-        let Ok(Asked { file, at, len, due, reply }) = next else { return };
+        let Ok(PendingRead { file, at, len, due, reply }) = next else { return };
         let read = read_at_most(&listed[file], at, &mut room[..len.min(READ_MAX)]);
         pause(due.saturating_sub(clock.now()));
         served.fetch_add(1, Ordering::Relaxed);
         match read {
             Ok(read) => reply.data(&room[..read]),
-            Err(error) => reply.error(Errno::from(error)),
+            Err(error) => reply.error(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
         }
     }
 }
@@ -133,100 +140,67 @@ fn read_at_most(listed: &Listed, at: u64, room: &mut [u8]) -> std::io::Result<us
 }
 
 impl Slow {
-    fn attributes(&self, ino: INodeNo) -> Option<FileAttr> {
-        let number = u64::from(ino);
-        let (kind, perm, size) = match number.checked_sub(FIRST_FILE) {
-            None => (FileType::Directory, 0o555, 0),
-            Some(at) => (FileType::RegularFile, 0o444, self.listed.get(at as usize)?.bytes),
-        };
-        let (blocks, never) = (size.div_ceil(512), UNIX_EPOCH);
-        Some(FileAttr {
-            ino,
-            size,
-            blocks,
-            atime: never,
-            mtime: never,
-            ctime: never,
-            crtime: never,
-            kind,
-            perm,
-            nlink: 1,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            blksize: 4096,
-            flags: 0,
+    fn attributes(&self, node: u64) -> Option<Attributes> {
+        Some(match node.checked_sub(FIRST_FILE) {
+            None => Attributes { node, is_folder: true, bytes: 0 },
+            Some(at) => Attributes { node, is_folder: false, bytes: self.listed.get(at as usize)?.bytes },
         })
     }
-}
 
-impl Filesystem for Slow {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> std::io::Result<()> {
-        // Without these the kernel holds all but a dozen reads back, and O_DIRECT ones wait for each other.
-        let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
-        let _ = config.add_capabilities(InitFlags::FUSE_PARALLEL_DIROPS);
-        let _ = config.set_max_background(self.parallel.max(16));
-        let _ = config.set_congestion_threshold(self.parallel.max(16));
-        Ok(())
-    }
-
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let found = self.listed.iter().position(|listed| listed.name == name).filter(|_| parent == INodeNo::ROOT);
-        match found.and_then(|at| self.attributes(INodeNo(at as u64 + FIRST_FILE))) {
-            Some(attributes) => reply.entry(&REMEMBER, &attributes, Generation(0)),
-            None => reply.error(Errno::ENOENT),
+    fn answer(&self, Request { number, node, request }: Request<'_>) {
+        let reply = Reply::new(&self.device, number);
+        match request {
+            // Without so many at a time the kernel holds all but a dozen reads back.
+            Operation::Begin { major, read_ahead, flags } => {
+                reply.begin((major, read_ahead, flags), self.parallel.max(16));
+            }
+            Operation::Lookup(name) => match self.find(node, name) {
+                Some(attributes) => reply.entry(&attributes, REMEMBER),
+                None => reply.error(Errno::NOENT),
+            },
+            Operation::Attributes => match self.attributes(node) {
+                Some(attributes) => reply.attributes(&attributes, REMEMBER),
+                None => reply.error(Errno::NOENT),
+            },
+            Operation::Open => reply.opened(),
+            Operation::Read { at, len } => self.read(node, at, len as usize, reply),
+            Operation::List { from, room } => self.list(node, from, room, reply),
+            Operation::Space => reply.space(),
+            Operation::Release => reply.data(&[]),
+            Operation::Forget => {}
+            Operation::Other => reply.error(Errno::NOSYS),
         }
     }
 
-    fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(ino) {
-            Some(attributes) => reply.attr(&REMEMBER, &attributes),
-            None => reply.error(Errno::ENOENT),
-        }
+    fn find(&self, parent: u64, name: &OsStr) -> Option<Attributes> {
+        let found = self.listed.iter().position(|listed| listed.name == name).filter(|_| parent == ROOT);
+        self.attributes(found? as u64 + FIRST_FILE)
     }
 
-    /// Without KEEP_CACHE: the page cache is cold at each open.
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
-    }
-
-    fn read(
-        &self,
-        _: &Request,
-        ino: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        let file = u64::from(ino).checked_sub(FIRST_FILE).unwrap_or(u64::MAX) as usize;
+    fn read(&self, node: u64, at: u64, len: usize, reply: Reply) {
+        let file = node.checked_sub(FIRST_FILE).unwrap_or(u64::MAX) as usize;
         if file >= self.listed.len() {
-            return reply.error(Errno::ENOENT);
+            return reply.error(Errno::NOENT);
         }
         let due = self.clock.now() + self.delay;
         // The workers live as long as this does.
-        let _ = self.queue.send(Asked { file, at: offset, len: size as usize, due, reply });
+        let _ = self.queue.send(PendingRead { file, at, len, due, reply });
     }
 
-    fn readdir(&self, _: &Request, ino: INodeNo, _: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        if ino != INodeNo::ROOT {
-            return reply.error(Errno::ENOENT);
+    fn list(&self, node: u64, from: u64, room: u32, reply: Reply) {
+        if node != ROOT {
+            return reply.error(Errno::NOENT);
         }
-        let dots = [
-            (INodeNo::ROOT, FileType::Directory, OsStr::new(".")),
-            (INodeNo::ROOT, FileType::Directory, OsStr::new("..")),
-        ];
+        let dots = [(ROOT, true, OsStr::new(".")), (ROOT, true, OsStr::new(".."))];
         let names = self.listed.iter().enumerate();
-        let names =
-            names.map(|(at, listed)| (INodeNo(at as u64 + FIRST_FILE), FileType::RegularFile, listed.name.as_os_str()));
-        for (at, (ino, kind, name)) in dots.into_iter().chain(names).enumerate().skip(offset as usize) {
-            if reply.add(ino, at as u64 + 1, kind, name) {
+        let names = names.map(|(at, listed)| (at as u64 + FIRST_FILE, false, listed.name.as_os_str()));
+        let mut entries = Entries::new(room);
+        for (at, (node, is_folder, name)) in dots.into_iter().chain(names).enumerate().skip(from as usize) {
+            if !entries.add(node, at as u64 + 1, is_folder, name) {
                 break;
             }
         }
-        reply.ok();
+        reply.data(entries.bytes());
     }
 }
 

@@ -26,7 +26,7 @@ enum Element {
 
 /// Where the rows of a file lie.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Grid {
+struct RowLayout {
     start: u64,
     /// Bytes from one row to the next.
     stride: u64,
@@ -42,7 +42,7 @@ struct Grid {
 pub struct VectorFile {
     file: File,
     path: PathBuf,
-    grid: Grid,
+    layout: RowLayout,
 }
 
 impl VectorFile {
@@ -56,23 +56,23 @@ impl VectorFile {
             return Err(Error::invalid(text).at(path.display()));
         }
         let (file, bytes) = files::open_plain(path)?;
-        let grid = match ending {
+        let layout = match ending {
             "npy" => npy(&file, bytes),
             "fvecs" => vecs(&file, bytes, Element::F32),
             "ivecs" => vecs(&file, bytes, Element::I32),
             "fbin" => bin(&file, bytes, Element::F32),
             _ => bin(&file, bytes, Element::I32),
         };
-        let grid = grid.map_err(|error| error.at(path.display()))?;
-        Ok(Self { file, path: path.to_owned(), grid })
+        let layout = layout.map_err(|error| error.at(path.display()))?;
+        Ok(Self { file, path: path.to_owned(), layout })
     }
 
     pub fn rows(&self) -> usize {
-        self.grid.rows
+        self.layout.rows
     }
 
     pub fn dim(&self) -> usize {
-        self.grid.dim
+        self.layout.dim
     }
 
     /// Rows `from` to `to` as floats.
@@ -80,7 +80,7 @@ impl VectorFile {
         let values: Vec<f32> = self.words(from, to, Element::F32)?.map(f32::from_le_bytes).collect();
         match values.iter().position(|value| !value.is_finite()) {
             Some(at) => {
-                let text = format!("row {} holds {}; all must be finite", from + at / self.grid.dim, values[at]);
+                let text = format!("row {} holds {}; all must be finite", from + at / self.layout.dim, values[at]);
                 Err(Error::invalid(text).at(self.path.display()))
             }
             None => Ok(values),
@@ -93,23 +93,23 @@ impl VectorFile {
     }
 
     fn words(&self, from: usize, to: usize, element: Element) -> Result<impl Iterator<Item = [u8; 4]>> {
-        let grid = self.grid;
+        let layout = self.layout;
         let wrong = |text: String| Error::invalid(text).at(self.path.display());
-        if grid.element != element {
-            return Err(wrong(format!("holds {:?}, and {element:?} is wanted", grid.element)));
+        if layout.element != element {
+            return Err(wrong(format!("holds {:?}, and {element:?} is wanted", layout.element)));
         }
-        if from > to || to > grid.rows {
-            return Err(wrong(format!("rows {from} to {to} are asked of {}", grid.rows)));
+        if from > to || to > layout.rows {
+            return Err(wrong(format!("rows {from} to {to} are asked of {}", layout.rows)));
         }
-        let mut bytes = vec![0; (to - from) * grid.stride as usize];
+        let mut bytes = vec![0; (to - from) * layout.stride as usize];
         self.file
-            .read_exact_at(&mut bytes, grid.start + from as u64 * grid.stride)
+            .read_exact_at(&mut bytes, layout.start + from as u64 * layout.stride)
             .map_err(|error| Error::from(error).at(self.path.display()))?;
-        let mut words = Vec::with_capacity((to - from) * grid.dim);
-        for row in bytes.chunks_exact(grid.stride as usize) {
-            let (head, row) = row.split_at(grid.skip as usize);
-            if !head.is_empty() && head != (grid.dim as u32).to_le_bytes() {
-                return Err(wrong(format!("a row has another dimension than the first one's {}", grid.dim)));
+        let mut words = Vec::with_capacity((to - from) * layout.dim);
+        for row in bytes.chunks_exact(layout.stride as usize) {
+            let (head, row) = row.split_at(layout.skip as usize);
+            if !head.is_empty() && head != (layout.dim as u32).to_le_bytes() {
+                return Err(wrong(format!("a row has another dimension than the first one's {}", layout.dim)));
             }
             words.extend(row.chunks_exact(4).map(|word| [word[0], word[1], word[2], word[3]]));
         }
@@ -135,41 +135,44 @@ fn word(bytes: &[u8]) -> usize {
 }
 
 /// The grid, if it agrees with the length of the file.
-fn checked(grid: Grid, bytes: u64) -> Result<Grid> {
-    if grid.dim == 0 || grid.dim > DIM_MAX || grid.rows == 0 {
+fn checked(layout: RowLayout, bytes: u64) -> Result<RowLayout> {
+    if layout.dim == 0 || layout.dim > DIM_MAX || layout.rows == 0 {
         let text = format!(
             "states {} rows of {} dimensions; 1 to {DIM_MAX} dimensions and one row at least are allowed",
-            grid.rows, grid.dim
+            layout.rows, layout.dim
         );
         return Err(wrong(text));
     }
-    let wanted = (grid.rows as u64).checked_mul(grid.stride).and_then(|all| all.checked_add(grid.start));
+    let wanted = (layout.rows as u64).checked_mul(layout.stride).and_then(|all| all.checked_add(layout.start));
     match wanted {
-        Some(wanted) if wanted == bytes => Ok(grid),
+        Some(wanted) if wanted == bytes => Ok(layout),
         _ => {
             let wanted = wanted.map_or("more than there can be".to_owned(), |wanted| wanted.to_string());
-            Err(wrong(format!("has {bytes} bytes, and {} rows of {} dimensions need {wanted}", grid.rows, grid.dim)))
+            Err(wrong(format!(
+                "has {bytes} bytes, and {} rows of {} dimensions need {wanted}",
+                layout.rows, layout.dim
+            )))
         }
     }
 }
 
-fn vecs(file: &File, bytes: u64, element: Element) -> Result<Grid> {
+fn vecs(file: &File, bytes: u64, element: Element) -> Result<RowLayout> {
     let dim = word(&head::<4>(file, bytes, 0)?);
     if dim == 0 || dim > DIM_MAX {
         return Err(wrong(format!("begins with a dimension of {dim}; allowed are 1 to {DIM_MAX}")));
     }
     let stride = 4 + 4 * dim as u64;
     let rows = (bytes / stride).max(1) as usize;
-    checked(Grid { start: 0, stride, skip: 4, rows, dim, element }, bytes)
+    checked(RowLayout { start: 0, stride, skip: 4, rows, dim, element }, bytes)
 }
 
-fn bin(file: &File, bytes: u64, element: Element) -> Result<Grid> {
+fn bin(file: &File, bytes: u64, element: Element) -> Result<RowLayout> {
     let head = head::<8>(file, bytes, 0)?;
     let (rows, dim) = (word(&head[..4]), word(&head[4..]));
-    checked(Grid { start: 8, stride: 4 * dim as u64, skip: 0, rows, dim, element }, bytes)
+    checked(RowLayout { start: 8, stride: 4 * dim as u64, skip: 0, rows, dim, element }, bytes)
 }
 
-fn npy(file: &File, bytes: u64) -> Result<Grid> {
+fn npy(file: &File, bytes: u64) -> Result<RowLayout> {
     let start = head::<12>(file, bytes, 0)?;
     if &start[..6] != b"\x93NUMPY" {
         return Err(wrong("is no .npy file: it does not begin with \\x93NUMPY"));
@@ -200,7 +203,7 @@ fn npy(file: &File, bytes: u64) -> Result<Grid> {
         return Err(wrong(format!("has not two dimensions (rows, dim). Its header: {text}")));
     };
     let (rows, dim) = (*rows, *dim);
-    checked(Grid { start: from + len as u64, stride: 4 * dim as u64, skip: 0, rows, dim, element }, bytes)
+    checked(RowLayout { start: from + len as u64, stride: 4 * dim as u64, skip: 0, rows, dim, element }, bytes)
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //!
 //! A file is linked only after all before it was synced. So damage in any but the last file is never a torn write.
 
-use crate::Position;
+use crate::Lsn;
 use crate::format::{FILE_HEADER, FileHeader, Place};
 use ramekin_base::{Error, Kind, Result};
 use ramekin_disk::{Aligned, Disk, Failed, File, Open, ReadOp, Sync};
@@ -31,7 +31,7 @@ const SUFFIX: &str = ".log";
 /// One file of the log, open.
 pub(crate) struct LogFile {
     /// The position of its first byte.
-    pub(crate) start: Position,
+    pub(crate) start: Lsn,
     pub(crate) file: File,
     /// Its length; whole blocks.
     len: AtomicU64,
@@ -41,13 +41,7 @@ pub(crate) struct LogFile {
 
 impl LogFile {
     /// Opens a file and reads its header. A damaged one is the walk's affair; a newer format is an error.
-    pub(crate) fn open(
-        disk: &dyn Disk,
-        folder: &Path,
-        account: &Account,
-        start: Position,
-        how: Open,
-    ) -> Result<Arc<Self>> {
+    pub(crate) fn open(disk: &dyn Disk, folder: &Path, account: &Account, start: Lsn, how: Open) -> Result<Arc<Self>> {
         let file = disk.open(&path(folder, start), how)?;
         let len = disk.len(&file)?;
         let header = match len {
@@ -83,7 +77,7 @@ impl LogFile {
 
     /// What a header at `offset` is sealed with.
     pub(crate) fn place(&self, offset: u64) -> Place {
-        Place { file: self.number(), position: self.start + offset }
+        Place { file: self.number(), lsn: self.start + offset }
     }
 
     pub(crate) fn len(&self) -> u64 {
@@ -102,12 +96,12 @@ impl LogFile {
     }
 }
 
-pub(crate) fn path(folder: &Path, start: Position) -> PathBuf {
+pub(crate) fn path(folder: &Path, start: Lsn) -> PathBuf {
     folder.join(format!("{start:016x}{SUFFIX}"))
 }
 
 /// The starts of the log's files in `folder`, ascending. Names of any other form are not ours.
-pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<Position>> {
+pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<Lsn>> {
     let entries = disk.list(folder)?;
     let mut starts: Vec<_> =
         entries.iter().filter(|entry| !entry.folder).filter_map(|entry| parse(&entry.name)).collect();
@@ -116,10 +110,10 @@ pub(crate) fn list(disk: &dyn Disk, folder: &Path) -> Result<Vec<Position>> {
 }
 
 /// The start that a name states.
-fn parse(name: &str) -> Option<Position> {
+fn parse(name: &str) -> Option<Lsn> {
     let digits = name.strip_suffix(SUFFIX)?;
     let ours = digits.len() == 16 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-    ours.then(|| Position::from_str_radix(digits, 16).ok()).flatten()
+    ours.then(|| Lsn::from_str_radix(digits, 16).ok()).flatten()
 }
 
 /// Makes the file that `header` describes; `buffer` is free for use and holds a header at least.

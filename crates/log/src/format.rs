@@ -27,7 +27,7 @@
 //! Version 1 had no blocks, no number (0 stands for it), no parts and no end marks, and in the place of `since` and `request` the
 //! position itself.
 
-use crate::Position;
+use crate::Lsn;
 use ramekin_base::{Error, Result, limits};
 
 /// The format that this code writes, and the newest that it reads.
@@ -62,7 +62,7 @@ pub enum Kind {
 pub struct Place {
     /// The file's number; 0: a file of version 1.
     pub file: u32,
-    pub position: Position,
+    pub lsn: Lsn,
 }
 
 /// What stands in front of a record's body.
@@ -73,23 +73,23 @@ pub struct Header {
     pub len: usize,
     pub body_crc: u32,
     /// Everything before this position was durable when the record was written.
-    pub durable: Position,
+    pub durable: Lsn,
     /// The request that it is of.
     pub request: u32,
 }
 
 impl Header {
     /// The last record of its request, or a part of it.
-    pub fn record(body: &[u8], durable: Position, request: u32, is_last: bool) -> Self {
+    pub fn record(body: &[u8], durable: Lsn, request: u32, is_last: bool) -> Self {
         let kind = if is_last { Kind::Record } else { Kind::Part };
         Self { kind, len: body.len(), body_crc: crc32c::crc32c(body), durable, request }
     }
 
-    pub fn pad(len: usize, durable: Position) -> Self {
+    pub fn pad(len: usize, durable: Lsn) -> Self {
         Self { kind: Kind::Pad, len, body_crc: 0, durable, request: 0 }
     }
 
-    pub fn end(len: usize, durable: Position) -> Self {
+    pub fn end(len: usize, durable: Lsn) -> Self {
         Self { kind: Kind::End, ..Self::pad(len, durable) }
     }
 
@@ -114,7 +114,7 @@ impl Header {
             bytes[16..24].copy_from_slice(&self.durable.to_le_bytes());
         } else {
             // A group is far shorter than this; one that were not would only prove less.
-            let since = u32::try_from(place.position.saturating_sub(self.durable)).unwrap_or(u32::MAX);
+            let since = u32::try_from(place.lsn.saturating_sub(self.durable)).unwrap_or(u32::MAX);
             bytes[16..20].copy_from_slice(&since.to_le_bytes());
             bytes[20..24].copy_from_slice(&self.request.to_le_bytes());
         }
@@ -138,8 +138,8 @@ impl Header {
         };
         let len = u32_at(bytes, 4) as usize;
         let (durable, request) = match place.file {
-            0 => (Some(u64_at(bytes, 16)).filter(|durable| *durable <= place.position)?, 0),
-            _ => (place.position.checked_sub(u64::from(u32_at(bytes, 16)))?, u32_at(bytes, 20)),
+            0 => (Some(u64_at(bytes, 16)).filter(|durable| *durable <= place.lsn)?, 0),
+            _ => (place.lsn.checked_sub(u64::from(u32_at(bytes, 16)))?, u32_at(bytes, 20)),
         };
         (len <= len_max).then_some(Self { kind, len, body_crc: u32_at(bytes, 8), durable, request })
     }
@@ -165,7 +165,7 @@ pub fn place(offset: u64) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileHeader {
     /// The position of its first byte.
-    pub start: Position,
+    pub start: Lsn,
     /// Files are numbered as they are made, from 1; 0: one of version 1.
     pub number: u32,
     /// Bytes that it was made with, whole blocks of 4096; 0: it does not say.
@@ -209,7 +209,7 @@ impl FileHeader {
 
 fn header_crc(bytes: &[u8; RECORD_HEADER], place: Place) -> u32 {
     let crc = if place.file == 0 { 0 } else { crc32c::crc32c(&place.file.to_le_bytes()) };
-    let crc = crc32c::crc32c_append(crc, &place.position.to_le_bytes());
+    let crc = crc32c::crc32c_append(crc, &place.lsn.to_le_bytes());
     let crc = crc32c::crc32c_append(crc, &bytes[..12]);
     crc32c::crc32c_append(crc, &bytes[16..])
 }
@@ -260,30 +260,30 @@ mod tests {
         #[test]
         fn headers_come_back_only_at_their_place(
             body: Vec<u8>,
-            position: u64,
+            lsn: u64,
             since: u32,
             request: u32,
             is_last: bool,
             file in 0u32..4,
             other in (0u32..4, any::<u64>()),
         ) {
-            let durable = position.saturating_sub(u64::from(since));
+            let durable = lsn.saturating_sub(u64::from(since));
             let header = match file {
                 0 => Header::record(&body, durable, 0, true),
                 _ => Header::record(&body, durable, request, is_last),
             };
-            let place = Place { file, position };
+            let place = Place { file, lsn };
             let bytes = header.encode(place);
             prop_assert_eq!(Header::decode(&bytes, place), Some(header));
             prop_assert!(header.holds(&body));
-            for other in [Place { file: other.0, position }, Place { file, position: other.1 }] {
+            for other in [Place { file: other.0, lsn }, Place { file, lsn: other.1 }] {
                 prop_assert!(other == place || Header::decode(&bytes, other).is_none());
             }
         }
 
         #[test]
-        fn any_bytes_are_safe_to_decode(bytes: Vec<u8>, position: u64, file in 0u32..3) {
-            let _ = Header::decode(&bytes, Place { file, position });
+        fn any_bytes_are_safe_to_decode(bytes: Vec<u8>, lsn: u64, file in 0u32..3) {
+            let _ = Header::decode(&bytes, Place { file, lsn });
             let _ = FileHeader::decode(&bytes);
         }
 
@@ -291,12 +291,12 @@ mod tests {
         #[test]
         fn no_flipped_bit_passes(
             mut body in proptest::collection::vec(any::<u8>(), 1..200),
-            position: u64,
+            lsn: u64,
             file in 0u32..3,
             bit: usize,
         ) {
-            let place = Place { file, position };
-            let header = Header::record(&body, position - position % 5000, 7, file == 0);
+            let place = Place { file, lsn };
+            let header = Header::record(&body, lsn - lsn % 5000, 7, file == 0);
             let mut bytes = header.encode(place);
             let at = bit % (RECORD_HEADER * 8);
             bytes[at / 8] ^= 1 << (at % 8);

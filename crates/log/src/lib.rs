@@ -35,5 +35,5 @@ pub use reader::{LogReader, Record};
 pub use repair::{Damage, RepairReport, repair};
 pub use walk::Cut;
 
-/// A byte position in the endless log. Records have the positions that [`Log::append`] gave them.
-pub type Position = u64;
+/// Log sequence number: a byte position in the endless log. Each record has the one that [`Log::append`] returned.
+pub type Lsn = u64;

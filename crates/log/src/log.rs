@@ -20,10 +20,10 @@
 //! - A write or a sync fails: nobody knows what the disk holds. Every later append and commit
 //!   fails with `Closed` until a restart reads the log again. Reading goes on.
 
-use crate::Position;
+use crate::Lsn;
 use crate::files::{self, FILE_BYTES, FILE_BYTES_MIN, LogFile};
 use crate::format::{FILE_HEADER, FileHeader, Header, RECORD_HEADER, place};
-use crate::reader::{LogReader, Shared};
+use crate::reader::{LogFiles, LogReader};
 use crate::recover::recover;
 use crate::walk::{Cut, Known, Visit, walk};
 use ramekin_base::{Error, Kind, Result, Size, limits};
@@ -43,7 +43,7 @@ pub const OPEN_BYTES: u64 = BUFFER as u64 + FILE_HEADER;
 pub struct Log {
     disk: Arc<dyn Disk>,
     folder: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<LogFiles>,
     account: Account,
     buffer: Aligned,
     /// For the header of the next file.
@@ -82,7 +82,7 @@ impl Log {
         disk: Arc<dyn Disk>,
         folder: &Path,
         account: &Account,
-        durable: Range<Position>,
+        durable: Range<Lsn>,
         begun: bool,
         replay: &mut Visit<'_>,
     ) -> Result<Self> {
@@ -107,7 +107,7 @@ impl Log {
         }
         let Some(file) = files.last().cloned() else { return Err(Error::bug("a log without a file")) };
         let buffer = Aligned::new(account, BUFFER)?;
-        let shared = Shared::new(disk.clone(), files, file.start + offset);
+        let shared = LogFiles::new(disk.clone(), files, file.start + offset);
         let current = Current { file, flushed: offset, fill: 0, dirty: false, ended };
         let (account, folder) = (account.clone(), folder.to_owned());
         let (file_bytes, trimmed, failed) = (FILE_BYTES, Vec::new(), None);
@@ -121,7 +121,7 @@ impl Log {
 
     /// Hands every committed record from `from` on to `visit` once more; it may read the log itself meanwhile. One that can
     /// no longer be read is damage, at the very end too: all of them have been read before, or are of this log's own commits.
-    pub fn replay(&self, from: Position, visit: &mut Visit<'_>) -> Result<()> {
+    pub fn replay(&self, from: Lsn, visit: &mut Visit<'_>) -> Result<()> {
         let files = self.shared.files();
         let known = Known { durable: self.end(), begun: true };
         walk(&*self.disk, &self.account, &files, from..self.end(), &known, visit)?.sound(&files)
@@ -136,7 +136,7 @@ impl Log {
     }
 
     /// Appends a record that is a request of its own; it is durable, and can be read, after the next [`Log::commit`].
-    pub fn append(&mut self, record: &[u8]) -> Result<Position> {
+    pub fn append(&mut self, record: &[u8]) -> Result<Lsn> {
         check_len(record)?;
         self.make_room(1, record.len())?;
         self.append_part(0, record, true)
@@ -144,7 +144,7 @@ impl Log {
 
     /// Appends a record of a request, for all of whose records room was made; a start finds it only together with the last
     /// one. Numbers of requests that are under way at one time differ in their lowest 32 bits.
-    pub fn append_part(&mut self, request: u64, record: &[u8], is_last: bool) -> Result<Position> {
+    pub fn append_part(&mut self, request: u64, record: &[u8], is_last: bool) -> Result<Lsn> {
         self.check_open()?;
         check_len(record)?;
         if !self.has_room(1, record.len()) {
@@ -219,7 +219,7 @@ impl Log {
     }
 
     /// Makes everything that was appended durable. Everything before the position that it returns is.
-    pub fn commit(&mut self) -> Result<Position> {
+    pub fn commit(&mut self) -> Result<Lsn> {
         self.check_open()?;
         if self.current.dirty {
             self.pad()?;
@@ -245,7 +245,7 @@ impl Log {
 
     /// Removes the files that hold nothing from `before` on, and those that could not be removed the last time. Readers that
     /// are at them go on.
-    pub fn trim(&mut self, before: Position) -> Result<()> {
+    pub fn trim(&mut self, before: Lsn) -> Result<()> {
         self.trimmed.extend(self.shared.trim(before));
         let mut outcome = Ok(());
         self.trimmed.retain(|file| {
@@ -262,7 +262,7 @@ impl Log {
     }
 
     /// Everything before this position is durable.
-    pub fn end(&self) -> Position {
+    pub fn end(&self) -> Lsn {
         self.shared.end()
     }
 
@@ -367,7 +367,7 @@ impl Current {
     }
 }
 
-fn missing(folder: &Path, from: Position) -> Error {
+fn missing(folder: &Path, from: Lsn) -> Error {
     Error::corrupt(format!(
         "{} holds no log, and held one that is needed from position {from} on; restore the folder or run `ramekin check --repair`",
         folder.display()

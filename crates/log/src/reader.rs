@@ -9,7 +9,7 @@
 //! Every record is checked before it is handed out. What has been trimmed is `NotFound`: then
 //! its data is sealed, and the caller looks there.
 
-use crate::Position;
+use crate::Lsn;
 use crate::files::LogFile;
 use crate::format::{Header, RECORD_HEADER};
 use parking_lot::RwLock;
@@ -24,22 +24,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const RUN_MAX: u64 = 64 << 10;
 
 /// What the writer and its readers share.
-pub(crate) struct Shared {
+pub(crate) struct LogFiles {
     disk: Arc<dyn Disk>,
     files: RwLock<Vec<Arc<LogFile>>>,
     end: AtomicU64,
 }
 
-impl Shared {
-    pub(crate) fn new(disk: Arc<dyn Disk>, files: Vec<Arc<LogFile>>, end: Position) -> Arc<Self> {
+impl LogFiles {
+    pub(crate) fn new(disk: Arc<dyn Disk>, files: Vec<Arc<LogFile>>, end: Lsn) -> Arc<Self> {
         Arc::new(Self { disk, files: RwLock::new(files), end: AtomicU64::new(end) })
     }
 
-    pub(crate) fn end(&self) -> Position {
+    pub(crate) fn end(&self) -> Lsn {
         self.end.load(Ordering::Acquire)
     }
 
-    pub(crate) fn set_end(&self, end: Position) {
+    pub(crate) fn set_end(&self, end: Lsn) {
         self.end.store(end, Ordering::Release);
     }
 
@@ -52,31 +52,31 @@ impl Shared {
     }
 
     /// Takes out the files whose records all stand before `before`; the last one always stays.
-    pub(crate) fn trim(&self, before: Position) -> Vec<Arc<LogFile>> {
+    pub(crate) fn trim(&self, before: Lsn) -> Vec<Arc<LogFile>> {
         let mut files = self.files.write();
-        let keep = files.partition_point(|file| file.start <= before).saturating_sub(1);
-        files.drain(..keep).collect()
+        let gone = files.partition_point(|file| file.start <= before).saturating_sub(1);
+        files.drain(..gone).collect()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.files.read().iter().map(|file| file.len()).sum()
     }
 
-    fn file(&self, position: Position) -> Result<Arc<LogFile>> {
-        if position >= self.end() {
-            return Err(Error::bug(format!("log position {position} is not committed")));
+    fn file(&self, lsn: Lsn) -> Result<Arc<LogFile>> {
+        if lsn >= self.end() {
+            return Err(Error::bug(format!("log position {lsn} is not committed")));
         }
         let files = self.files.read();
-        let after = files.partition_point(|file| file.start <= position);
+        let after = files.partition_point(|file| file.start <= lsn);
         let file = after.checked_sub(1).and_then(|index| files.get(index));
-        file.cloned().ok_or_else(|| Error::not_found(format!("log position {position} was trimmed")))
+        file.cloned().ok_or_else(|| Error::not_found(format!("log position {lsn} was trimmed")))
     }
 }
 
 /// Reads committed records. Clones are cheap.
 #[derive(Clone)]
 pub struct LogReader {
-    shared: Arc<Shared>,
+    shared: Arc<LogFiles>,
     account: Account,
     /// Pays where that one finds no memory.
     instead: Option<Account>,
@@ -98,7 +98,7 @@ impl Deref for Record {
 }
 
 /// A record that is wanted: where it is believed to stand, and which answer it is.
-struct Want {
+struct ReadRequest {
     file: Arc<LogFile>,
     offset: u64,
     /// Bytes of header and body.
@@ -108,7 +108,7 @@ struct Want {
     answer: usize,
 }
 
-impl Want {
+impl ReadRequest {
     /// The blocks to read, which end with what stays of the file: a length that is a guess may be too large.
     fn blocks(&self) -> Range<u64> {
         let align = ALIGN as u64;
@@ -117,13 +117,13 @@ impl Want {
 }
 
 /// Neighbouring records that are read as one.
-struct Run {
+struct ReadSpan {
     wants: Range<usize>,
     blocks: Range<u64>,
 }
 
 impl LogReader {
-    pub(crate) fn new(shared: Arc<Shared>, account: Account) -> Self {
+    pub(crate) fn new(shared: Arc<LogFiles>, account: Account) -> Self {
         Self { shared, account, instead: None }
     }
 
@@ -141,30 +141,30 @@ impl LogReader {
     }
 
     /// Everything before this position is committed.
-    pub fn end(&self) -> Position {
+    pub fn end(&self) -> Lsn {
         self.shared.end()
     }
 
     /// The record at `position`, believed to have `len` bytes.
-    pub fn read(&self, position: Position, len: usize) -> Result<Record> {
-        self.read_many(&[(position, len)])?.pop().ok_or_else(|| Error::bug("a log read without an answer"))
+    pub fn read(&self, lsn: Lsn, len: usize) -> Result<Record> {
+        self.read_many(&[(lsn, len)])?.pop().ok_or_else(|| Error::bug("a log read without an answer"))
     }
 
     /// The records at these positions, each with its length if that is known, else with a guess. `Busy` where this thread
     /// may not wait.
-    pub fn read_many(&self, wanted: &[(Position, usize)]) -> Result<Vec<Record>> {
+    pub fn read_many(&self, wanted: &[(Lsn, usize)]) -> Result<Vec<Record>> {
         nonblocking::check()?;
         let mut wants = Vec::with_capacity(wanted.len());
-        for (answer, &(position, len)) in wanted.iter().enumerate() {
-            let file = self.shared.file(position)?;
-            let offset = position - file.start;
+        for (answer, &(lsn, len)) in wanted.iter().enumerate() {
+            let file = self.shared.file(lsn)?;
+            let offset = lsn - file.start;
             let bytes = (RECORD_HEADER + len.min(limits::LOG_RECORD_MAX)) as u64;
             if offset % 8 != 0 || offset + RECORD_HEADER as u64 > file.len() {
-                return Err(Error::bug(format!("no log record can stand at position {position}")));
+                return Err(Error::bug(format!("no log record can stand at position {lsn}")));
             }
             let committed = (self.shared.end() - file.start).next_multiple_of(ALIGN as u64);
             let stays = committed.min(file.len());
-            wants.push(Want { file, offset, bytes, stays, answer });
+            wants.push(ReadRequest { file, offset, bytes, stays, answer });
         }
         let mut records: Vec<Option<Record>> = vec![None; wanted.len()];
         while !wants.is_empty() {
@@ -174,7 +174,7 @@ impl LogReader {
     }
 
     /// Reads all as one batch; gives back those that are longer than they were believed to be.
-    fn read_batch(&self, mut wants: Vec<Want>, records: &mut [Option<Record>]) -> Result<Vec<Want>> {
+    fn read_batch(&self, mut wants: Vec<ReadRequest>, records: &mut [Option<Record>]) -> Result<Vec<ReadRequest>> {
         wants.sort_unstable_by_key(|want| (want.file.start, want.offset));
         let runs = runs(&wants);
         let mut buffers = Vec::with_capacity(runs.len());
@@ -198,8 +198,8 @@ impl LogReader {
                         records[want.answer] = Some(Record { buffer: buffer.clone(), body });
                     }
                     Found::Longer(bytes) => {
-                        let Want { ref file, offset, stays, answer, .. } = *want;
-                        longer.push(Want { file: file.clone(), offset, bytes, stays, answer });
+                        let ReadRequest { ref file, offset, stays, answer, .. } = *want;
+                        longer.push(ReadRequest { file: file.clone(), offset, bytes, stays, answer });
                     }
                 }
             }
@@ -209,8 +209,8 @@ impl LogReader {
 }
 
 /// Joins the reads of neighbours. The wants are in order.
-fn runs(wants: &[Want]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(wants: &[ReadRequest]) -> Vec<ReadSpan> {
+    let mut runs: Vec<ReadSpan> = Vec::new();
     for (index, want) in wants.iter().enumerate() {
         let blocks = want.blocks();
         match runs.last_mut() {
@@ -222,7 +222,7 @@ fn runs(wants: &[Want]) -> Vec<Run> {
                 run.blocks.end = run.blocks.end.max(blocks.end);
                 run.wants.end = index + 1;
             }
-            _ => runs.push(Run { wants: index..index + 1, blocks }),
+            _ => runs.push(ReadSpan { wants: index..index + 1, blocks }),
         }
     }
     runs
@@ -236,7 +236,7 @@ enum Found {
 }
 
 /// Checks the record at the start of `bytes`.
-fn record(want: &Want, bytes: &[u8]) -> Result<Found> {
+fn record(want: &ReadRequest, bytes: &[u8]) -> Result<Found> {
     let header = Header::decode(bytes, want.file.place(want.offset)).filter(Header::has_body);
     let header = header.ok_or_else(|| want.file.corrupt(want.offset, "no record stands here"))?;
     let whole = RECORD_HEADER + header.len;

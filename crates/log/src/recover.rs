@@ -9,7 +9,7 @@
 //! A crash between the two steps leaves a torn write, shorter than before. The file keeps its length: only an end mark
 //! ends it earlier.
 
-use crate::Position;
+use crate::Lsn;
 use crate::files::LogFile;
 use crate::format::{FILE_HEADER, Header, RECORD_HEADER, place};
 use crate::walk::{Cut, Known, Visit, walk};
@@ -29,7 +29,7 @@ pub(crate) fn recover(
     folder: &Path,
     account: &Account,
     files: &mut Vec<Arc<LogFile>>,
-    from: Position,
+    from: Lsn,
     known: &Known,
     replay: &mut Visit<'_>,
 ) -> Result<(u64, Option<Cut>)> {
@@ -40,7 +40,7 @@ pub(crate) fn recover(
             last.set_len(disk, whole)?;
         }
     }
-    let end = walk(disk, account, files, from..Position::MAX, known, replay)?;
+    let end = walk(disk, account, files, from..Lsn::MAX, known, replay)?;
     end.sound(files)?;
     // A crash came while a file was made that none names yet.
     let kept = end.file + usize::from(end.offset >= FILE_HEADER);
@@ -77,7 +77,7 @@ pub(crate) fn settle(
     account: &Account,
     file: &LogFile,
     end: u64,
-    durable: Position,
+    durable: Lsn,
     is_torn: bool,
 ) -> Result<()> {
     let align = ALIGN as u64;

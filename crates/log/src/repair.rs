@@ -7,7 +7,7 @@
 //!
 //! Cutting is the last resort: a copy of the folder from before the damage keeps more.
 
-use crate::Position;
+use crate::Lsn;
 use crate::files::{self, FILE_BYTES_MIN, LogFile};
 use crate::format::{FILE_HEADER, FileHeader};
 use crate::recover::{settle, zero};
@@ -27,7 +27,7 @@ pub struct RepairReport {
     /// Whole records before the damage, from the position that was asked for.
     pub records: u64,
     /// The log ends, or would be cut, before this position.
-    pub end: Position,
+    pub end: Lsn,
     /// What a write left that was under way when the process ended; a start drops it, and nothing acknowledged is lost.
     pub cut: Option<Cut>,
     pub damage: Option<Damage>,
@@ -76,7 +76,7 @@ pub fn repair(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
-    durable: Range<Position>,
+    durable: Range<Lsn>,
     begun: bool,
     dry_run: bool,
 ) -> Result<RepairReport> {
@@ -92,11 +92,11 @@ pub fn repair(
         return restart(disk, folder, account, from, dry_run);
     }
     let known = Known { durable: durable.end, begun };
-    let end = walk(disk, account, &files, from..Position::MAX, &known, &mut |_, _| Ok(()))?;
-    let keep = Keep::of(&files, &end, from);
-    let mut report = examine(disk, account, &files, &end, keep.files)?;
+    let end = walk(disk, account, &files, from..Lsn::MAX, &known, &mut |_, _| Ok(()))?;
+    let salvage = Salvage::of(&files, &end, from);
+    let mut report = examine(disk, account, &files, &end, salvage.files)?;
     if !dry_run && report.damage.is_some() {
-        cut(disk, folder, account, &files, from, &keep)?;
+        cut(disk, folder, account, &files, from, &salvage)?;
         report.repaired = true;
     } else if !dry_run && end.cut.is_some() {
         settle(disk, account, &files[end.file], end.offset, end.durable, true)?;
@@ -106,15 +106,15 @@ pub fn repair(
 }
 
 /// What a cut keeps.
-struct Keep {
+struct Salvage {
     /// So many files, the oldest first.
     files: usize,
     /// The end of the last one of them, if it holds anything from where the log is read.
     end: Option<u64>,
 }
 
-impl Keep {
-    fn of(files: &[Arc<LogFile>], end: &End, from: Position) -> Self {
+impl Salvage {
+    fn of(files: &[Arc<LogFile>], end: &End, from: Lsn) -> Self {
         let bad = &files[end.file];
         match end.file.checked_sub(1).map(|index| &files[index]) {
             _ if end.offset >= FILE_HEADER && bad.start + end.offset >= from => {
@@ -130,19 +130,19 @@ impl Keep {
 }
 
 /// There is no file at all.
-fn restart(disk: &dyn Disk, folder: &Path, account: &Account, from: Position, dry_run: bool) -> Result<RepairReport> {
+fn restart(disk: &dyn Disk, folder: &Path, account: &Account, from: Lsn, dry_run: bool) -> Result<RepairReport> {
     let why = format!("the log is missing, and is needed from position {from} on");
     let damage = Damage { file: folder.to_owned(), offset: 0, why, lost_records: 0, lost_bytes: 0, lost_files: 0 };
     if !dry_run {
-        cut(disk, folder, account, &[], from, &Keep { files: 0, end: None })?;
+        cut(disk, folder, account, &[], from, &Salvage { files: 0, end: None })?;
     }
     Ok(RepairReport { records: 0, end: from, cut: None, damage: Some(damage), repaired: !dry_run })
 }
 
 fn examine(disk: &dyn Disk, account: &Account, files: &[Arc<LogFile>], end: &End, kept: usize) -> Result<RepairReport> {
     let bad = &files[end.file];
-    let position = bad.start + end.offset;
-    let mut report = RepairReport { records: end.records, end: position, cut: end.cut, damage: None, repaired: false };
+    let lsn = bad.start + end.offset;
+    let mut report = RepairReport { records: end.records, end: lsn, cut: end.cut, damage: None, repaired: false };
     if let Some(why) = end.damage.clone() {
         let (mut lost_records, mut lost_bytes) = (0, 0);
         let mut window = Window::new(disk, account)?;
@@ -171,14 +171,14 @@ fn cut(
     folder: &Path,
     account: &Account,
     files: &[Arc<LogFile>],
-    from: Position,
-    keep: &Keep,
+    from: Lsn,
+    salvage: &Salvage,
 ) -> Result<()> {
-    for file in files[keep.files..].iter().rev() {
+    for file in files[salvage.files..].iter().rev() {
         disk.rename(file.file.path(), None)?;
         disk.sync(Sync::Folder(folder))?;
     }
-    match (keep.end, files[..keep.files].last()) {
+    match (salvage.end, files[..salvage.files].last()) {
         (Some(end), Some(last)) => wipe(disk, account, last, end),
         // Nothing is left to go on from: the log begins anew where the manifest says.
         _ => {

@@ -20,7 +20,7 @@
 //! Parts are handed on only where the record follows that completes their request: see `group`. What a torn write leaves
 //! behind is counted, so that it can be said.
 
-use crate::Position;
+use crate::Lsn;
 use crate::files::LogFile;
 use crate::format::{FILE_HEADER, Header, Kind, RECORD_HEADER, SECTOR};
 use crate::group::Group;
@@ -34,7 +34,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Called with each record.
-pub(crate) type Visit<'a> = dyn FnMut(Position, &[u8]) -> Result<()> + 'a;
+pub(crate) type Visit<'a> = dyn FnMut(Lsn, &[u8]) -> Result<()> + 'a;
 
 /// Where the whole records end.
 pub(crate) struct End {
@@ -43,7 +43,7 @@ pub(crate) struct End {
     pub(crate) offset: u64,
     pub(crate) records: u64,
     /// A record of the last file, or the start of reading, says that everything before was durable.
-    pub(crate) durable: Position,
+    pub(crate) durable: Lsn,
     /// Where the end mark stands that names the file, in the one before it.
     pub(crate) linked_at: Option<u64>,
     /// Why this is not the log's end; `None` if it is.
@@ -85,7 +85,7 @@ impl fmt::Display for Cut {
 #[derive(Debug, Clone)]
 pub(crate) struct Known {
     /// Everything before this position was durable once.
-    pub(crate) durable: Position,
+    pub(crate) durable: Lsn,
     /// It has had a file, so that the first one cannot be one that is being made.
     pub(crate) begun: bool,
 }
@@ -96,7 +96,7 @@ pub(crate) fn walk(
     disk: &dyn Disk,
     account: &Account,
     files: &[Arc<LogFile>],
-    span: Range<Position>,
+    span: Range<Lsn>,
     known: &Known,
     visit: &mut Visit<'_>,
 ) -> Result<End> {
@@ -195,7 +195,7 @@ fn holds_first_record(window: &mut Window<'_>, file: &LogFile) -> Result<bool> {
 /// What was read so far.
 struct Seen {
     records: u64,
-    durable: Position,
+    durable: Lsn,
 }
 
 /// Where the reading of one file stopped.
@@ -210,7 +210,7 @@ enum Why {
     /// At the end of what the file may hold.
     Limit,
     /// At a mark that names the file that begins here.
-    Named(Position),
+    Named(Lsn),
     /// At bytes that are no record.
     Bad(String),
     /// The position to start from is not in the file.
@@ -222,7 +222,7 @@ fn read_file(
     window: &mut Window<'_>,
     file: &LogFile,
     limit: u64,
-    from: Position,
+    from: Lsn,
     seen: &mut Seen,
     visit: &mut Visit<'_>,
 ) -> Result<Stop> {
@@ -367,7 +367,7 @@ pub(crate) fn scan(
                 if sector + at <= offset || here[0] == 0 {
                     continue;
                 }
-                let place = crate::format::Place { file: number, position: file.start + sector + at };
+                let place = crate::format::Place { file: number, lsn: file.start + sector + at };
                 if let Some(header) = Header::decode(here, place)
                     && !found(sector + at, header)
                 {

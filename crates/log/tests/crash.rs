@@ -4,12 +4,12 @@
 use ramekin_base::{Kind, Result, Rng};
 use ramekin_disk::sim::{Counts, Faults, SimDisk, Trigger};
 use ramekin_disk::{Aligned, Disk, Open, ReadOp};
-use ramekin_log::{Log, Position, repair};
+use ramekin_log::{Log, Lsn, repair};
 use ramekin_memory::Budget;
 use std::path::Path;
 use std::sync::Arc;
 
-type Records = Vec<(Position, Vec<u8>)>;
+type Records = Vec<(Lsn, Vec<u8>)>;
 
 /// What a client knows: what was acknowledged, and what may or may not be there.
 #[derive(Default)]
@@ -17,18 +17,18 @@ struct Client {
     acknowledged: Records,
     /// The records of each request.
     in_flight: Vec<Records>,
-    from: Position,
+    from: Lsn,
 }
 
 const FOLDER: &str = "/store/log";
 
-fn open(disk: &Arc<SimDisk>, from: Position) -> Result<(Log, Records)> {
+fn open(disk: &Arc<SimDisk>, from: Lsn) -> Result<(Log, Records)> {
     disk.make_folder(Path::new("/store"))?;
     disk.sync(ramekin_disk::Sync::Folder(Path::new("/")))?;
     let mut records = Records::new();
     let account = Budget::new(16 << 20).root();
-    let mut log = Log::open(disk.clone(), Path::new(FOLDER), &account, from..from, false, &mut |position, record| {
-        records.push((position, record.to_vec()));
+    let mut log = Log::open(disk.clone(), Path::new(FOLDER), &account, from..from, false, &mut |lsn, record| {
+        records.push((lsn, record.to_vec()));
         Ok(())
     })?;
     log.set_file_bytes(64 << 10);
@@ -45,18 +45,18 @@ impl Client {
                 0..3 => {
                     let end = log.commit()?;
                     self.acknowledged.extend(self.in_flight.drain(..).flatten());
-                    assert!(self.acknowledged.last().is_none_or(|(position, _)| *position < end));
+                    assert!(self.acknowledged.last().is_none_or(|(lsn, _)| *lsn < end));
                 }
                 3 if !self.acknowledged.is_empty() => {
                     // As after a manifest that names the new start.
                     self.from = self.acknowledged[rng.below(self.acknowledged.len() as u64) as usize].0;
                     let from = self.from;
-                    self.acknowledged.retain(|(position, _)| *position >= from);
+                    self.acknowledged.retain(|(lsn, _)| *lsn >= from);
                     log.trim(from)?;
                 }
                 4 if !self.acknowledged.is_empty() => {
-                    let (position, body) = &self.acknowledged[rng.below(self.acknowledged.len() as u64) as usize];
-                    assert!(log.reader().read(*position, 100)?[..] == body[..]);
+                    let (lsn, body) = &self.acknowledged[rng.below(self.acknowledged.len() as u64) as usize];
+                    assert!(log.reader().read(*lsn, 100)?[..] == body[..]);
                 }
                 5 => self.request(&mut log, rng)?,
                 _ => {
@@ -64,8 +64,8 @@ impl Client {
                     let fill = rng.next_u64() as u8 | 1;
                     let body = vec![fill; len as usize];
                     // The position is known only if the append comes back; a failed one leaves no record.
-                    let position = log.append(&body)?;
-                    self.in_flight.push(vec![(position, body)]);
+                    let lsn = log.append(&body)?;
+                    self.in_flight.push(vec![(lsn, body)]);
                 }
             }
         }
@@ -183,7 +183,7 @@ fn the_message_of_a_failed_sync_says_what_to_do() {
     let (mut log, _) = open(&disk, 0).unwrap();
     log.append(b"one").unwrap();
     log.commit().unwrap();
-    let position = log.append(b"two").unwrap();
+    let lsn = log.append(b"two").unwrap();
     disk.set_faults(Faults { sync_fails: Trigger::chance(1.0), ..Faults::default() });
     assert_eq!(log.commit().unwrap_err().kind(), Kind::Io);
     disk.set_faults(Faults::default());
@@ -191,7 +191,7 @@ fn the_message_of_a_failed_sync_says_what_to_do() {
         assert_eq!(error.kind(), Kind::Closed);
         assert!(error.message().contains("restart"), "{error}");
     }
-    assert!(log.end() <= position);
+    assert!(log.end() <= lsn);
     assert_eq!(log.reader().read(4096, 3).unwrap()[..], *b"one");
 }
 
@@ -209,7 +209,7 @@ fn a_full_disk_is_survived() {
         for step in 0..60 {
             let body = vec![step as u8; rng.below(9000) as usize];
             match log.append(&body) {
-                Ok(position) => client.in_flight.push(vec![(position, body)]),
+                Ok(lsn) => client.in_flight.push(vec![(lsn, body)]),
                 Err(error) => {
                     assert_eq!(error.kind(), Kind::NoSpace);
                     refused += 1;

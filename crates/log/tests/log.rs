@@ -4,13 +4,13 @@
 
 use ramekin_base::{Error, Kind, Result, Rng, nonblocking};
 use ramekin_disk::{Disk, Engine, Local};
-use ramekin_log::{Log, Position, repair};
+use ramekin_log::{Log, Lsn, repair};
 use ramekin_memory::{Account, Budget};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tempfile::TempDir;
 
-type Records = Vec<(Position, Vec<u8>)>;
+type Records = Vec<(Lsn, Vec<u8>)>;
 
 struct Bench {
     folder: TempDir,
@@ -42,7 +42,7 @@ impl Bench {
         self.budget.root()
     }
 
-    fn open(&self, from: Position) -> Result<(Log, Records)> {
+    fn open(&self, from: Lsn) -> Result<(Log, Records)> {
         let mut records = Records::new();
         let log = Log::open(
             self.disk.clone(),
@@ -50,15 +50,15 @@ impl Bench {
             &self.account(),
             from..from,
             self.begun(),
-            &mut |position, record| {
-                records.push((position, record.to_vec()));
+            &mut |lsn, record| {
+                records.push((lsn, record.to_vec()));
                 Ok(())
             },
         )?;
         Ok((log, records))
     }
 
-    fn refused(&self, from: Position) -> Error {
+    fn refused(&self, from: Lsn) -> Error {
         match self.open(from) {
             Ok((_, records)) => panic!("opened with {} records", records.len()),
             Err(error) => error,
@@ -84,11 +84,11 @@ impl Bench {
     }
 }
 
-fn again(log: &Log, from: Position) -> Records {
+fn again(log: &Log, from: Lsn) -> Records {
     let mut records = Records::new();
-    log.replay(from, &mut |position, record| {
-        assert_eq!(log.reader().read(position, record.len())?[..], *record);
-        records.push((position, record.to_vec()));
+    log.replay(from, &mut |lsn, record| {
+        assert_eq!(log.reader().read(lsn, record.len())?[..], *record);
+        records.push((lsn, record.to_vec()));
         Ok(())
     })
     .unwrap();
@@ -138,25 +138,25 @@ fn everything_committed_comes_back() {
                     4 => {
                         log.commit().unwrap();
                         from = all[rng.below(all.len() as u64) as usize].0;
-                        all.retain(|(position, _)| *position >= from);
+                        all.retain(|(lsn, _)| *lsn >= from);
                         log.trim(from).unwrap();
                     }
                     5 => {
                         log.commit().unwrap();
                         let wanted: Vec<_> = (0..30)
                             .map(|_| {
-                                let (position, record) = &all[rng.below(all.len() as u64) as usize];
-                                (*position, rng.below(record.len() as u64 * 2) as usize)
+                                let (lsn, record) = &all[rng.below(all.len() as u64) as usize];
+                                (*lsn, rng.below(record.len() as u64 * 2) as usize)
                             })
                             .collect();
-                        for (found, (position, _)) in log.reader().read_many(&wanted).unwrap().iter().zip(&wanted) {
-                            let index = all.binary_search_by_key(position, |(position, _)| *position).unwrap();
+                        for (found, (lsn, _)) in log.reader().read_many(&wanted).unwrap().iter().zip(&wanted) {
+                            let index = all.binary_search_by_key(lsn, |(lsn, _)| *lsn).unwrap();
                             assert!(**found == all[index].1, "seed {seed}");
                         }
                     }
                     6 => {
                         // What is not committed is not replayed.
-                        let sure = all.partition_point(|(position, _)| *position < log.end());
+                        let sure = all.partition_point(|(lsn, _)| *lsn < log.end());
                         assert!(again(&log, from) == all[..sure], "seed {seed}");
                     }
                     _ => {}
@@ -176,8 +176,8 @@ fn trim_keeps_the_log_short() {
     log.set_file_bytes(256 << 10);
     let mut first = None;
     for _ in 0..100 {
-        let position = log.append(&[7; 50_000]).unwrap();
-        first = first.or(Some(position));
+        let lsn = log.append(&[7; 50_000]).unwrap();
+        first = first.or(Some(lsn));
         let end = log.commit().unwrap();
         log.trim(end.saturating_sub(200_000)).unwrap();
         assert!(log.bytes_on_disk() <= 3 * (256 << 10), "{}", log.bytes_on_disk());
@@ -187,8 +187,8 @@ fn trim_keeps_the_log_short() {
     let error = log.reader().read(first.unwrap(), 50_000).err().unwrap();
     assert_eq!(error.kind(), Kind::NotFound);
     // A reader that is ahead of the commit has a bug.
-    let position = log.append(b"not yet").unwrap();
-    assert_eq!(log.reader().read(position, 7).err().unwrap().kind(), Kind::Bug);
+    let lsn = log.append(b"not yet").unwrap();
+    assert_eq!(log.reader().read(lsn, 7).err().unwrap().kind(), Kind::Bug);
     // A start needs the position that the log was trimmed to.
     drop(log);
     assert_eq!(bench.refused(0).kind(), Kind::Corrupt);
@@ -204,18 +204,18 @@ fn damage_before_the_last_commit_is_refused() {
     let whole = std::fs::read(file).unwrap();
     let sizes = [3, 3, 3000, 4, 4];
     let last_commit = records[4].0;
-    for (index, (position, _)) in records.iter().enumerate() {
-        for offset in (*position..position + 24 + sizes[index]).step_by(7) {
+    for (index, (lsn, _)) in records.iter().enumerate() {
+        for offset in (*lsn..lsn + 24 + sizes[index]).step_by(7) {
             std::fs::write(file, &whole).unwrap();
             flip(file, offset);
-            if *position >= last_commit {
+            if *lsn >= last_commit {
                 assert_eq!(bench.open(0).unwrap().1, records[..4]);
                 continue;
             }
             let error = bench.refused(0);
             assert_eq!(error.kind(), Kind::Corrupt);
             let name = file.file_name().unwrap().to_str().unwrap();
-            assert!(error.message().contains(name) && error.message().contains(&position.to_string()), "{error}");
+            assert!(error.message().contains(name) && error.message().contains(&lsn.to_string()), "{error}");
         }
     }
     // The file's own header.
@@ -230,14 +230,14 @@ fn damage_before_the_last_commit_is_refused() {
 fn damage_that_comes_after_the_log_was_opened_is_no_end_of_it() {
     let bench = Bench::new();
     let records = bench.write(&[&[b"one"], &[b"two"], &[b"the last one"]]);
-    for (position, _) in &records {
+    for (lsn, _) in &records {
         let (log, _) = bench.open(0).unwrap();
         assert_eq!(again(&log, 0), records);
-        let byte = position + 16;
+        let byte = lsn + 16;
         flip(&bench.files()[0], byte);
         let error = log.replay(0, &mut |_, _| Ok(())).unwrap_err();
         assert_eq!(error.kind(), Kind::Corrupt);
-        assert!(error.message().contains(&format!("offset {position}")), "{error}");
+        assert!(error.message().contains(&format!("offset {lsn}")), "{error}");
         flip(&bench.files()[0], byte);
     }
 }
@@ -285,7 +285,7 @@ fn a_write_that_was_lost_leaves_a_prefix() {
 }
 
 /// Several files, each with records, the newest without or with some.
-fn several_files(bench: &Bench, last_records: usize) -> (Records, Position) {
+fn several_files(bench: &Bench, last_records: usize) -> (Records, Lsn) {
     let (mut log, mut records) = bench.open(0).unwrap();
     log.set_file_bytes(64 << 10);
     for _ in 0..10 {
@@ -463,7 +463,7 @@ fn repair_says_what_is_lost_and_cuts() {
 
     let files = bench.files();
     let start = u64::from_str_radix(files[1].file_stem().unwrap().to_str().unwrap(), 16).unwrap();
-    let victim = records.iter().position(|(position, _)| *position > start + 15_000).unwrap();
+    let victim = records.iter().position(|(lsn, _)| *lsn > start + 15_000).unwrap();
     let offset = records[victim].0 - start;
     flip(&files[1], offset + 5000);
     let report = run(0, true);
@@ -506,7 +506,7 @@ fn replay_fits_a_small_budget() {
     drop(log);
     let account = Budget::new(1 << 20).root();
     let mut records = 0;
-    let mut count = |_: Position, _: &[u8]| {
+    let mut count = |_: Lsn, _: &[u8]| {
         records += 1;
         Ok(())
     };
@@ -528,10 +528,10 @@ fn sizes_have_limits() {
     let (mut log, _) = bench.open(0).unwrap();
     let most = vec![1; ramekin_base::limits::LOG_RECORD_MAX];
     log.append(b"small").unwrap();
-    let position = log.append(&most).unwrap();
+    let lsn = log.append(&most).unwrap();
     assert_eq!(log.append(&[&most[..], b"1"].concat()).unwrap_err().kind(), Kind::TooLarge);
     log.commit().unwrap();
-    assert!(*log.reader().read(position, 0).unwrap() == most);
+    assert!(*log.reader().read(lsn, 0).unwrap() == most);
     drop(log);
     assert!(bench.open(0).unwrap().1[1].1 == most);
 }
@@ -542,12 +542,12 @@ fn readers_run_beside_the_writer() {
     let bench = Bench::new();
     let (mut log, _) = bench.open(0).unwrap();
     log.set_file_bytes(128 << 10);
-    let (send, receive) = std::sync::mpsc::sync_channel::<(Position, u8)>(64);
+    let (send, receive) = std::sync::mpsc::sync_channel::<(Lsn, u8)>(64);
     let reader = log.reader();
     let thread = std::thread::spawn(move || {
         let mut read = 0;
-        for (position, value) in receive {
-            match reader.read(position, 900) {
+        for (lsn, value) in receive {
+            match reader.read(lsn, 900) {
                 Ok(record) => assert!(record.len() == 1000 && record.iter().all(|byte| *byte == value)),
                 Err(error) => assert_eq!(error.kind(), Kind::NotFound),
             }
@@ -557,11 +557,11 @@ fn readers_run_beside_the_writer() {
     });
     for index in 0..2000u32 {
         let value = index as u8;
-        let position = log.append(&[value; 1000]).unwrap();
+        let lsn = log.append(&[value; 1000]).unwrap();
         if index % 10 == 9 {
             let end = log.commit().unwrap();
             log.trim(end.saturating_sub(300_000)).unwrap();
-            send.send((position, value)).unwrap();
+            send.send((lsn, value)).unwrap();
         }
     }
     drop(send);
@@ -676,14 +676,14 @@ fn a_guessed_length_reads_nothing_that_the_next_file_may_cut_off() {
     let bench = Bench::new();
     let (mut log, _) = bench.open(0).unwrap();
     log.set_file_bytes(1 << 20);
-    let position = log.append(b"the last one").unwrap();
+    let lsn = log.append(b"the last one").unwrap();
     log.commit().unwrap();
     // The file is long, and what stands behind the commit is cut off when the next one begins, perhaps just now.
     let before = bench.disk.counters().read_bytes;
-    let read = log.reader().read(position, 32 << 10).unwrap();
+    let read = log.reader().read(lsn, 32 << 10).unwrap();
     assert_eq!(&read[..], b"the last one");
     let end = (log.end() as usize).next_multiple_of(ramekin_disk::ALIGN)
-        - position as usize / ramekin_disk::ALIGN * ramekin_disk::ALIGN;
+        - lsn as usize / ramekin_disk::ALIGN * ramekin_disk::ALIGN;
     assert!(bench.disk.counters().read_bytes - before <= end as u64);
 }
 
@@ -692,22 +692,22 @@ fn a_thread_that_may_not_wait_does_not_read_the_log() {
     let bench = Bench::new();
     let records = bench.write(&[&[b"one"]]);
     let (log, _) = bench.open(0).unwrap();
-    let (position, record) = &records[0];
-    let read = || log.reader().read(*position, record.len()).map(|found| found[..] == record[..]);
+    let (lsn, record) = &records[0];
+    let read = || log.reader().read(*lsn, record.len()).map(|found| found[..] == record[..]);
     assert_eq!(nonblocking::scope(read).unwrap_err().kind(), Kind::Busy);
     assert!(read().unwrap());
 }
 
-/// A seal reads payloads from the log while floors and requests hold all the rest: nothing else frees memory then.
+/// A seal reads payloads from the log while minimum reservations and requests hold all the rest: nothing else frees memory then.
 #[test]
 fn a_reader_with_memory_of_its_own_reads_where_nothing_is_left() {
     let bench = Bench::new();
     let (mut log, _) = bench.open(0).unwrap();
-    let position = log.append(b"a payload").unwrap();
+    let lsn = log.append(b"a payload").unwrap();
     log.commit().unwrap();
     let own = bench.budget.root().child("seal", "");
-    own.set_floor(1 << 20).unwrap();
+    own.set_min_reservation(1 << 20).unwrap();
     let _rest = bench.account().try_reserve(bench.budget.free()).unwrap();
-    assert!(log.reader().read(position, 9).is_err_and(|error| error.kind().is_memory()));
-    assert_eq!(&*log.reader().or_on(&own).read(position, 9).unwrap(), b"a payload");
+    assert!(log.reader().read(lsn, 9).is_err_and(|error| error.kind().is_memory()));
+    assert_eq!(&*log.reader().or_on(&own).read(lsn, 9).unwrap(), b"a payload");
 }

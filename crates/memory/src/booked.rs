@@ -1,7 +1,7 @@
 //! Lists that grow from outside bytes: each carries the room that its bytes are booked in.
 //!
 //! ```text
-//!   Room (a request, a job) ── clone ──► BookedVec ── push: booked before it grows ──► finish: a Vec, whose bytes
+//!   SharedReservation (of a request) ── clone ──► BookedVec ── push: booked before it grows ──► finish: a Vec, whose bytes
 //!     │ granted beforehand                  │                                            stay booked in the room
 //!     │ more in steps, on an account        └─ dropped: given back to the room
 //!     └─ into_booked: what covers all of it from then on
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The memory that a piece of work may fill. Clones are handles to the same room.
 #[derive(Clone)]
-pub struct Room(Arc<Mutex<State>>);
+pub struct SharedReservation(Arc<Mutex<State>>);
 
 struct State {
     used: u64,
@@ -59,7 +59,7 @@ impl State {
     }
 }
 
-impl Room {
+impl SharedReservation {
     /// Room without an end, for tests and fuzzing.
     pub fn endless() -> Self {
         Self::of(u64::MAX, None, None)
@@ -146,16 +146,21 @@ impl Room {
         self.give(before);
         Ok(())
     }
+
+    /// The same for elements that somebody guesses will come: where there is no memory for so many, the list grows by those that do.
+    pub fn expect<T>(&self, list: &mut Vec<T>, more: usize) {
+        _ = self.extend(list, more);
+    }
 }
 
 /// A list that is booked in a room.
 pub struct BookedVec<T> {
     list: Vec<T>,
-    room: Room,
+    room: SharedReservation,
 }
 
 impl<T> BookedVec<T> {
-    pub fn new(room: &Room) -> Self {
+    pub fn new(room: &SharedReservation) -> Self {
         Self { list: Vec::new(), room: room.clone() }
     }
 
@@ -207,7 +212,7 @@ impl<T> BookedVec<T> {
 
 impl<T: Clone> BookedVec<T> {
     /// A list of as many as `from`, and like it.
-    pub fn copied(from: &[T], room: &Room) -> Result<Self> {
+    pub fn copied(from: &[T], room: &SharedReservation) -> Result<Self> {
         let mut copy = Self::new(room);
         copy.reserve(from.len())?;
         copy.extend(from)?;
@@ -293,7 +298,7 @@ mod tests {
         let budget = Budget::new(1 << 20);
         let account = budget.root().child("bodies", "");
         let booked = account.try_reserve(100_000).unwrap();
-        let room = Room::new(100_000, account.clone(), Some(booked));
+        let room = SharedReservation::new(100_000, account.clone(), Some(booked));
         let mut list: BookedVec<u64> = BookedVec::new(&room);
         let mut refused = false;
         for number in 0..1_000_000 {
@@ -314,7 +319,7 @@ mod tests {
     #[test]
     fn many_small_lists_share_a_room_and_give_back_to_it() {
         let budget = Budget::new(1 << 20);
-        let room = Room::new(0, budget.root().child("bodies", ""), None);
+        let room = SharedReservation::new(0, budget.root().child("bodies", ""), None);
         let lists: Vec<BookedVec<u8>> = (0..1_000)
             .map(|_| {
                 let mut list = BookedVec::new(&room);
@@ -330,7 +335,7 @@ mod tests {
     #[test]
     fn a_boxed_list_is_booked_as_long_as_it_is() {
         let budget = Budget::new(1 << 20);
-        let room = Room::new(0, budget.root().child("bodies", ""), None);
+        let room = SharedReservation::new(0, budget.root().child("bodies", ""), None);
         let mut list = BookedVec::new(&room);
         list.extend(&[1u32, 1, 2, 3, 3]).unwrap();
         list.push(4).unwrap();
@@ -351,7 +356,7 @@ mod tests {
         let other = budget.root().child("other", "").try_reserve(900 << 10).unwrap();
         let (need, mut decoded) = (AtomicU64::new(0), 0);
         let mut attempt = || {
-            Room::new(0, account.clone(), None).attempt(&need, |room| {
+            SharedReservation::new(0, account.clone(), None).attempt(&need, |room| {
                 decoded += 1;
                 room.take(512 << 10)
             })

@@ -19,7 +19,7 @@ pub fn holding<T>(bytes: u64, job: impl FnOnce() -> T) -> T {
     instead(|before| Some(before.unwrap_or(0) + bytes), job)
 }
 
-/// Runs what others do on the job's thread: what they give back was never the job's.
+/// Runs what others do on the job's thread: what they release was never the job's.
 pub(crate) fn aside<T>(work: impl FnOnce() -> T) -> T {
     instead(|_| None, work)
 }
@@ -54,14 +54,14 @@ pub(crate) fn sub(bytes: u64) {
 mod tests {
     use super::*;
     use crate::account::Given;
-    use crate::{Budget, YieldOrder};
+    use crate::{Budget, ReclaimOrder};
     use ramekin_base::Kind;
 
     #[test]
     fn a_job_that_fills_the_budget_itself_does_not_wait_for_others() {
         let budget = Budget::new(100);
         let (job, other) = (budget.root().child("job", ""), budget.root().child("other", ""));
-        other.set_floor(20).unwrap();
+        other.set_min_reservation(20).unwrap();
         let mut theirs = other.try_reserve(50).unwrap();
         let brought = job.try_reserve(10).unwrap();
         holding(10, || {
@@ -83,7 +83,7 @@ mod tests {
     fn what_others_give_back_is_still_held_by_the_job() {
         let budget = Budget::new(100);
         let (job, kept) = (budget.root().child("job", ""), budget.root().child("kept", ""));
-        budget.add_yielder(YieldOrder::Pages, Given::once(kept.try_reserve(30).unwrap()));
+        budget.add_reclaimer(ReclaimOrder::Pages, Given::once(kept.try_reserve(30).unwrap()));
         holding(0, || {
             let mut held = job.try_reserve(70).unwrap();
             assert_eq!(held.grow(31).unwrap_err().kind(), Kind::NoMemory);
@@ -92,14 +92,14 @@ mod tests {
     }
 
     #[test]
-    fn a_floor_is_not_held_by_the_job_that_moves_it() {
+    fn a_minimum_reservation_is_not_held_by_the_job_that_moves_it() {
         let budget = Budget::new(100);
         let [merge, segments] = ["merge", "segments"].map(|name| budget.root().child(name, ""));
         holding(10, || {
-            merge.set_floor(40).unwrap();
+            merge.set_min_reservation(40).unwrap();
             assert_eq!(bytes(), 10);
-            merge.give_floor_to(15, &segments);
-            merge.lend_floor(25);
+            merge.give_min_reservation_to(15, &segments);
+            merge.lend_min_reservation(25);
             drop((merge, segments));
             assert_eq!(bytes(), 10);
         });
@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn what_a_cache_takes_is_its_own() {
         let budget = Budget::new(100);
-        let pages = budget.root().child("pages", "").yielding();
+        let pages = budget.root().child("pages", "").reclaimable();
         holding(0, || {
             let _cached = pages.try_reserve(60).unwrap();
             assert_eq!(bytes(), 0);

@@ -1,12 +1,12 @@
 //! The live ledger: every account with its bytes, what a formula predicts, and what the kernel says.
 
-use crate::account::Budget;
+use crate::budget::Budget;
 use crate::kernel::{self, Charge};
 use serde::Serialize;
 
 /// One account as people and programs read it.
 #[derive(Debug, Clone, Serialize)]
-pub struct Line {
+pub struct LedgerEntry {
     pub name: String,
     pub bytes: u64,
     pub predicted_bytes: u64,
@@ -24,12 +24,12 @@ pub struct Ledger {
     /// Kernel's charge less booked bytes; the only line that is a remainder.
     pub unaccounted_bytes: i64,
     pub pressure: &'static str,
-    pub accounts: Vec<Line>,
+    pub accounts: Vec<LedgerEntry>,
 }
 
 impl Ledger {
-    /// Reads the kernel's charge between two readings of the tree, and again where much was booked meanwhile: book and
-    /// scales must be of one moment.
+    /// Reads the kernel's charge between two readings of the tree, and again where much was reserved meanwhile: both figures
+    /// must be of one moment.
     pub fn take(budget: &Budget) -> Self {
         Self { accounts: lines(budget), ..Self::totals(budget) }
     }
@@ -74,11 +74,11 @@ const TRIES: usize = 4;
 const LINE_BYTES: u64 = 768;
 
 /// Every account that holds something or should.
-fn lines(budget: &Budget) -> Vec<Line> {
+fn lines(budget: &Budget) -> Vec<LedgerEntry> {
     let nodes = budget.nodes().into_iter();
     nodes
         .filter(|(path, node)| !path.is_empty() && (node.own > 0 || node.predicted.is_some()))
-        .map(|(name, node)| Line {
+        .map(|(name, node)| LedgerEntry {
             name,
             bytes: node.own,
             predicted_bytes: node.predicted.unwrap_or(node.own),

@@ -1,29 +1,29 @@
-//! Who yields when memory is short, and in which order.
+//! What is reclaimed when memory is short, and in which order.
 //!
 //! ```text
 //!   1. Pages       cached pages nobody holds: costs a read later
 //!   2. Allocator   what the allocator keeps of what was freed goes back to the kernel, and what is kept to be used again is
 //!                  freed: costs page faults
 //!   3. Residency   whole sections go from resident to paged, widest codes first
-//!   4. Idle        the floor of merges, while none runs: only short reservations borrow it, the next merge waits for them
+//!   4. Idle        the reserve of merges, while none runs: only transient accounts borrow it; the next merge waits for them
 //!   5. (writes)    new writes wait up to their timeout, then 429
 //!   6. (refusal)   what can never fit: 507
-//!   reads go on; seal, delete and a merge under way live on floors and are never asked
+//!   reads go on; flush, delete and a merge under way live on minimum reservations, which are never reclaimed
 //! ```
 
-/// The order in which bytes are asked back. Lower variants yield first.
+/// The order in which bytes are asked back. Lower variants go first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum YieldOrder {
+pub enum ReclaimOrder {
     Pages,
     Allocator,
     Residency,
     Idle,
 }
 
-/// Someone who can give reserved bytes back.
-pub trait Yield: Send + Sync {
+/// Holds reserved bytes that it can release on demand.
+pub trait Reclaim: Send + Sync {
     /// Tries to release about `wanted` bytes; returns how many were released.
-    fn give_back(&self, wanted: u64) -> u64;
+    fn reclaim(&self, wanted: u64) -> u64;
 }
 
 /// How short the budget is. Pages fill what is free by design, so this looks at all claims.

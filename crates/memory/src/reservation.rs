@@ -7,29 +7,30 @@
 //!                               └─ shrink, drop ───► given back, and who waits is told
 //! ```
 
-use crate::account::{Account, Shared};
-use crate::pressure::YieldOrder;
+use crate::account::Account;
+use crate::budget::BudgetInner;
+use crate::pressure::ReclaimOrder;
 use ramekin_base::{Error, Result};
 use std::sync::Arc;
 
 /// Bytes that are ours until dropped. Taking them and giving them back locks the tree of accounts once each.
 #[must_use]
 pub struct Reservation {
-    shared: Arc<Shared>,
+    shared: Arc<BudgetInner>,
     /// The account, of which this is a handle.
     index: usize,
     bytes: u64,
 }
 
 impl Reservation {
-    /// Reserves; those who yield are asked where the budget is short.
-    pub(crate) fn eased(shared: &Arc<Shared>, index: usize, bytes: u64) -> Result<Self> {
+    /// Reserves; memory is reclaimed where the budget is short.
+    pub(crate) fn eased(shared: &Arc<BudgetInner>, index: usize, bytes: u64) -> Result<Self> {
         shared.take(index, bytes, 1)?;
         Ok(Self { shared: shared.clone(), index, bytes })
     }
 
-    /// Reserves without asking anyone to yield.
-    pub(crate) fn calm(shared: &Arc<Shared>, index: usize, bytes: u64) -> Result<Self> {
+    /// Reserves without reclaiming any.
+    pub(crate) fn no_reclaim(shared: &Arc<BudgetInner>, index: usize, bytes: u64) -> Result<Self> {
         shared.failing.check()?;
         let mut tree = shared.tree.lock();
         tree.add(index, bytes).map_err(|short| tree.error(&short, index, bytes))?;
@@ -49,9 +50,9 @@ impl Reservation {
         Ok(())
     }
 
-    /// Reserves up to `bytes` more; cached pages make way for it, and nobody else.
+    /// Reserves up to `bytes` more; cached pages are reclaimed for it, and nothing else.
     pub fn grow_from_pages(&mut self, bytes: u64) {
-        let take = |bytes| self.shared.take_from(self.index, bytes, 0, YieldOrder::Pages);
+        let take = |bytes| self.shared.take_from(self.index, bytes, 0, ReclaimOrder::Pages);
         let mut taken = bytes;
         if take(bytes).is_err() {
             // Even all the pages were not enough: what they left is taken.
@@ -61,8 +62,8 @@ impl Reservation {
         self.bytes += taken;
     }
 
-    /// Reserves `bytes` more without asking anyone to yield; for those who yield themselves.
-    pub fn grow_calm(&mut self, bytes: u64) -> Result<()> {
+    /// Reserves `bytes` more without reclaiming any; for accounts that are reclaimable themselves.
+    pub fn grow_no_reclaim(&mut self, bytes: u64) -> Result<()> {
         self.shared.failing.check()?;
         let mut tree = self.shared.tree.lock();
         tree.add(self.index, bytes).map_err(|short| tree.error(&short, self.index, bytes))?;

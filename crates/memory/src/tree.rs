@@ -3,25 +3,26 @@
 //! ```text
 //!   try_reserve(n) on a leaf:
 //!      climb from the leaf to the root; at each step the bytes that the step above must give are
-//!      max(floor, used + n) - max(floor, used): zero while a floor covers the use.
-//!      A limit that would be passed ends the climb: first those who yield are asked, in the
+//!      max(min, used + n) - max(min, used): zero while the minimum reservation covers the use.
+//!      A limit that would be passed ends the climb: reclaimable memory is taken back in the
 //!      order of `pressure.rs`, then the caller gets `Busy` or `NoMemory`.
 //! ```
 //!
-//! A floor may be lent: its bytes are free then, but only to accounts that yield; those of a floor that idles also to accounts
-//! that are brief. The others keep away from them:
+//! A minimum reservation may be lent. Its bytes are free then, but only to reclaimable accounts; where it belongs to an idling
+//! account, to transient ones too. All other accounts keep away from them:
 //!
 //! ```text
-//!   |  firm: in use by all others, and floors          |  brief  |  yielding    |   limit
-//!   |                              may grow up to here >|< idle ><  lent floors |
+//!   |  firm: in use by all others, and minimums        | transient | reclaimable  |   limit
+//!   |                              may grow up to here >|<  idle  ><     lent     |
 //! ```
 //!
-//! so that it can be taken back whatever the others hold, as soon as those yield, and those let go.
+//! so that the owner can take it back whatever the others hold, once reclaimable accounts have given way and transient ones
+//! have released theirs.
 //!
 //! One mutex guards the whole tree: reservations are coarse (a page run, a request, a chunk), and a
 //! tree that is always consistent is worth more than the last nanoseconds.
 
-use crate::YieldOrder;
+use crate::ReclaimOrder;
 use crate::held;
 use ramekin_base::{Error, Size};
 
@@ -30,13 +31,13 @@ pub(crate) struct Tree {
     /// Places of accounts that are gone.
     free: Vec<usize>,
     pub(crate) peak: u64,
-    /// Floors that are lent to accounts that yield, and to those that are brief besides.
+    /// Minimum reservations that are lent to reclaimable accounts, and (`idle`) to transient ones as well.
     pub(crate) lent: u64,
     pub(crate) idle: u64,
-    /// Bytes above their floors that yielding accounts hold.
-    pub(crate) yielding: u64,
-    /// Accounts that are brief, and below none that is.
-    pub(crate) brief: Vec<usize>,
+    /// Bytes above their minimum reservations that reclaimable accounts hold.
+    pub(crate) reclaimable: u64,
+    /// Transient accounts that are not below another transient one.
+    pub(crate) transient: Vec<usize>,
 }
 
 #[derive(Clone)]
@@ -45,22 +46,22 @@ pub(crate) struct Node {
     pub(crate) formula: &'static str,
     pub(crate) parent: Option<usize>,
     pub(crate) limit: u64,
-    pub(crate) floor: u64,
-    /// What it had of its floor, and has again when it asks for it.
+    pub(crate) min_reservation: u64,
+    /// Bytes of its minimum reservation that are lent, and come back when it asks for them.
     pub(crate) lent: u64,
-    /// What is reserved here is given back when others are short.
-    pub(crate) yields: bool,
-    /// What is reserved here is given back soon, so it may come from floors that are idle.
-    pub(crate) brief: bool,
-    /// Its floor is idle now and then, and is given then to who holds it briefly.
-    pub(crate) idles: bool,
+    /// What is reserved here can be reclaimed when other accounts are short.
+    pub(crate) is_reclaimable: bool,
+    /// What is reserved here is released soon, so it may be borrowed from idling accounts.
+    pub(crate) transient: bool,
+    /// Its minimum reservation is unused at times, and is lent to transient accounts then.
+    pub(crate) is_idling: bool,
     /// Bytes that were given back here since there were many, where what is given back bit by bit counts together.
     pub(crate) scattered: Option<u64>,
     /// What is reserved here stays as long as the data that it is for: nobody gets it by waiting.
-    pub(crate) lasts: bool,
+    pub(crate) is_lasting: bool,
     /// What is reserved here nobody has asked for: it goes where it is needed, and after a restart it is not there.
-    pub(crate) passes: bool,
-    /// Bytes in use by this account and those below it (floors below count in full).
+    pub(crate) is_passing: bool,
+    /// Bytes in use by this account and those below it (minimum reservations below count in full).
     pub(crate) used: u64,
     /// Bytes that were reserved on this account itself.
     pub(crate) own: u64,
@@ -76,14 +77,14 @@ impl Node {
             formula,
             parent,
             limit,
-            floor: 0,
+            min_reservation: 0,
             lent: 0,
-            yields: false,
-            brief: false,
-            idles: false,
+            is_reclaimable: false,
+            transient: false,
+            is_idling: false,
             scattered: None,
-            lasts: false,
-            passes: false,
+            is_lasting: false,
+            is_passing: false,
             used: 0,
             own: 0,
             predicted: None,
@@ -94,11 +95,11 @@ impl Node {
 
     /// What the parent must hold for this account when it uses `used`.
     pub(crate) fn claim(&self, used: u64) -> u64 {
-        used.max(self.floor)
+        used.max(self.min_reservation)
     }
 
-    pub(crate) fn above_floor(&self) -> u64 {
-        self.used.saturating_sub(self.floor)
+    pub(crate) fn above_min_reservation(&self) -> u64 {
+        self.used.saturating_sub(self.min_reservation)
     }
 }
 
@@ -109,7 +110,8 @@ const LARGE_LEAST: u64 = 512 << 10;
 pub(crate) struct Short {
     pub(crate) index: usize,
     pub(crate) missing: u64,
-    /// What yields by itself cannot help: it is lent, and not to who asks. What the allocator keeps is not lent.
+    /// Reclaiming pages or sections cannot help: what they hold is lent memory that the asker may not use. Memory that the
+    /// allocator keeps is not lent.
     pub(crate) firm: bool,
 }
 
@@ -120,8 +122,8 @@ impl Short {
     }
 
     /// Whether those of an order can help.
-    pub(crate) fn is_eased_by(&self, order: YieldOrder) -> bool {
-        self.can_be_eased() && (!self.firm || order == YieldOrder::Allocator)
+    pub(crate) fn is_eased_by(&self, order: ReclaimOrder) -> bool {
+        self.can_be_eased() && (!self.firm || order == ReclaimOrder::Allocator)
     }
 }
 
@@ -129,13 +131,13 @@ impl Tree {
     /// The account of a whole budget.
     pub(crate) fn new(bytes: u64) -> Self {
         let root = Node::new("", "the budget", None, bytes);
-        Self { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, idle: 0, yielding: 0, brief: Vec::new() }
+        Self { nodes: vec![root], free: Vec::new(), peak: 0, lent: 0, idle: 0, reclaimable: 0, transient: Vec::new() }
     }
 
     /// Whether `bytes` that an account gives back are many, alone or with those before.
-    /// What yields is pages, mapped beside the allocator, or stands for them: the kernel has it when they leave.
+    /// Reclaimable bytes are pages, mapped beside the allocator, or stand for them: the kernel has them as soon as they leave.
     pub(crate) fn is_large(&mut self, index: usize, bytes: u64) -> bool {
-        if self.nodes[index].yields {
+        if self.nodes[index].is_reclaimable {
             return false;
         }
         let large = LARGE_LEAST.max(self.nodes[0].limit / LARGE_PART);
@@ -162,7 +164,7 @@ impl Tree {
     pub(crate) fn add_child(&mut self, parent: usize, name: &str, formula: &'static str) -> usize {
         self.nodes[parent].handles += 1;
         let mut node = Node::new(name, formula, Some(parent), u64::MAX);
-        node.brief = self.nodes[parent].brief;
+        node.transient = self.nodes[parent].transient;
         let index = self.free.pop().unwrap_or(self.nodes.len());
         match self.nodes.get_mut(index) {
             Some(place) => *place = node,
@@ -183,9 +185,9 @@ impl Tree {
         parts.join("/")
     }
 
-    /// Tells the job on this thread that it holds more, or less, by an account that does not yield.
+    /// Tells the job on this thread that it holds more, or less, by an account that is not reclaimable.
     pub(crate) fn tell(&self, index: usize, tell: fn(u64), bytes: u64) {
-        if !self.nodes[index].yields {
+        if !self.nodes[index].is_reclaimable {
             tell(bytes);
         }
     }
@@ -221,7 +223,7 @@ impl Tree {
     }
 
     fn raise_used(&mut self, index: usize, bytes: u64) {
-        let before = self.nodes[index].above_floor();
+        let before = self.nodes[index].above_min_reservation();
         let (mut next, mut more) = (Some(index), bytes);
         while let Some(index) = next {
             let node = &mut self.nodes[index];
@@ -230,18 +232,19 @@ impl Tree {
             more = node.claim(node.used) - claimed;
             next = node.parent;
         }
-        self.yielding += self.yields_above(index, before);
+        self.reclaimable += self.reclaimable_above(index, before);
         self.peak = self.peak.max(self.nodes[0].used);
     }
 
-    /// Who does not yield must leave what is lent to those who do, and who is not brief what is lent to those who are.
+    /// Accounts that are not reclaimable must leave what is lent to those that are; accounts that are not transient must leave
+    /// what is lent to transient ones.
     fn check_firm(&self, index: usize, more: u64) -> Result<(), Short> {
         let (root, asker) = (&self.nodes[0], &self.nodes[index]);
-        let kept = if asker.brief { self.lent } else { self.lent + self.idle };
-        if kept == 0 || more == 0 || asker.yields {
+        let kept = if asker.transient { self.lent } else { self.lent + self.idle };
+        if kept == 0 || more == 0 || asker.is_reclaimable {
             return Ok(());
         }
-        let firm = self.firm(asker.brief) + more;
+        let firm = self.firm(asker.transient) + more;
         let most = root.limit.saturating_sub(kept);
         match firm > most {
             true => Err(Short { index: 0, missing: firm - most, firm: true }),
@@ -249,34 +252,36 @@ impl Tree {
         }
     }
 
-    /// Bytes that are claimed, without what yields, and for who is not brief without what brief accounts hold of floors.
-    fn firm(&self, is_brief: bool) -> u64 {
-        let held_briefly = || self.brief.iter().map(|index| self.nodes[*index].above_floor()).sum::<u64>();
-        let brief = if is_brief { 0 } else { held_briefly().min(self.idle) };
-        self.nodes[0].used.saturating_sub(self.yielding + brief)
+    /// Bytes claimed without the reclaimable ones; for an account that is not transient also without what transient accounts
+    /// have borrowed.
+    fn firm(&self, is_transient: bool) -> u64 {
+        let held_briefly =
+            || self.transient.iter().map(|index| self.nodes[*index].above_min_reservation()).sum::<u64>();
+        let transient = if is_transient { 0 } else { held_briefly().min(self.idle) };
+        self.nodes[0].used.saturating_sub(self.reclaimable + transient)
     }
 
-    /// Bytes that somebody may have who neither yields nor is brief.
+    /// Bytes that an account which is neither reclaimable nor transient may have.
     pub(crate) fn room(&self) -> u64 {
         self.nodes[0]
             .limit
             .saturating_sub(self.lent + self.idle + self.firm(false))
-            .min(self.unclaimed() + self.yielding)
+            .min(self.unclaimed() + self.reclaimable)
     }
 
-    /// Marks an account as brief.
-    pub(crate) fn make_brief(&mut self, index: usize) {
-        let is_known = self.with_those_above(index).any(|above| self.nodes[above].brief);
-        self.nodes[index].brief = true;
+    /// Marks an account as transient.
+    pub(crate) fn make_transient(&mut self, index: usize) {
+        let is_known = self.with_those_above(index).any(|above| self.nodes[above].transient);
+        self.nodes[index].transient = true;
         if !is_known {
-            self.brief.push(index);
+            self.transient.push(index);
         }
     }
 
-    /// What a yielding account holds above its floor more than `before`; 0 of others.
-    fn yields_above(&self, index: usize, before: u64) -> u64 {
+    /// What a reclaimable account holds above its minimum reservation more than `before`; 0 of others.
+    fn reclaimable_above(&self, index: usize, before: u64) -> u64 {
         let node = &self.nodes[index];
-        if node.yields { node.above_floor() - before } else { 0 }
+        if node.is_reclaimable { node.above_min_reservation() - before } else { 0 }
     }
 
     pub(crate) fn sub(&mut self, index: usize, bytes: u64) {
@@ -286,7 +291,7 @@ impl Tree {
     }
 
     fn lower_used(&mut self, index: usize, bytes: u64) {
-        let before = self.nodes[index].above_floor();
+        let before = self.nodes[index].above_min_reservation();
         let (mut next, mut less) = (Some(index), bytes);
         while let Some(index) = next {
             let node = &mut self.nodes[index];
@@ -296,7 +301,7 @@ impl Tree {
             next = node.parent;
         }
         let node = &self.nodes[index];
-        self.yielding -= if node.yields { before - node.above_floor() } else { 0 };
+        self.reclaimable -= if node.is_reclaimable { before - node.above_min_reservation() } else { 0 };
     }
 
     /// Moves bytes from one account to another, or says why they stay. The root is asked for no more than it holds already.
@@ -320,82 +325,82 @@ impl Tree {
         done
     }
 
-    /// Moves a floor, or says what is short for it.
-    pub(crate) fn set_floor(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
+    /// Moves a minimum reservation, or says what is short for it.
+    pub(crate) fn set_min_reservation(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
         let lent = self.nodes[index].lent;
         self.set_lent(index, 0);
-        let moved = self.move_floor(index, bytes);
+        let moved = self.move_min_reservation(index, bytes);
         if moved.is_err() {
             self.set_lent(index, lent);
         }
         moved
     }
 
-    /// Lends up to `bytes` of a floor, as far as it is not in use. Returns how many.
-    pub(crate) fn lend_floor(&mut self, index: usize, bytes: u64) -> u64 {
+    /// Lends up to `bytes` of a minimum reservation, as far as it is not in use. Returns how many.
+    pub(crate) fn lend_min_reservation(&mut self, index: usize, bytes: u64) -> u64 {
         let node = &self.nodes[index];
-        let given = bytes.min(node.floor.saturating_sub(node.used));
-        let (left, lent) = (node.floor - given, node.lent + given);
-        self.put_floor(index, left);
+        let given = bytes.min(node.min_reservation.saturating_sub(node.used));
+        let (left, lent) = (node.min_reservation - given, node.lent + given);
+        self.put_min_reservation(index, left);
         self.set_lent(index, lent);
         given
     }
 
-    /// Gives up to `bytes` of a floor to another account, whose floor covers that much more than it has: of what is not in use,
-    /// and of what is lent. Where somebody has it just then all stays as it was.
-    pub(crate) fn give_floor_to(&mut self, index: usize, bytes: u64, other: usize) -> u64 {
+    /// Moves up to `bytes` of a minimum reservation to another account, whose own then covers that much more than it uses. Taken
+    /// from what is not in use and from what is lent; if a borrower holds the latter, nothing changes.
+    pub(crate) fn give_min_reservation_to(&mut self, index: usize, bytes: u64, other: usize) -> u64 {
         let (node, before) = (&self.nodes[index], self.nodes[0].used);
-        let (floor, lent) = (node.floor, node.lent);
-        let of_floor = bytes.min(floor.saturating_sub(node.used));
-        let of_lent = (bytes - of_floor).min(lent);
-        let theirs = self.nodes[other].claim(self.nodes[other].used) + of_floor + of_lent;
-        self.put_floor(index, floor - of_floor);
+        let (min_reservation, lent) = (node.min_reservation, node.lent);
+        let of_unused = bytes.min(min_reservation.saturating_sub(node.used));
+        let of_lent = (bytes - of_unused).min(lent);
+        let theirs = self.nodes[other].claim(self.nodes[other].used) + of_unused + of_lent;
+        self.put_min_reservation(index, min_reservation - of_unused);
         self.set_lent(index, lent - of_lent);
-        if self.up_to(before, |tree| tree.set_floor(other, theirs)).is_ok() {
-            return of_floor + of_lent;
+        if self.up_to(before, |tree| tree.set_min_reservation(other, theirs)).is_ok() {
+            return of_unused + of_lent;
         }
         self.set_lent(index, lent);
-        self.put_floor(index, floor);
+        self.put_min_reservation(index, min_reservation);
         0
     }
 
-    /// Takes back what is free of a floor that is lent, or raises one that is not.
-    pub(crate) fn raise_floor(&mut self, index: usize, bytes: u64) {
+    /// Takes back what is free of a minimum reservation that is lent, or raises one that is not.
+    pub(crate) fn raise_min_reservation(&mut self, index: usize, bytes: u64) {
         let node = &self.nodes[index];
         let room = node.claim(node.used).saturating_add(self.unclaimed()).min(bytes);
-        let (floor, lent) = (node.floor, node.lent);
-        // What only those have who yield comes back as a whole.
-        if room <= floor || lent > 0 && !node.idles {
+        let (min_reservation, lent) = (node.min_reservation, node.lent);
+        // What is lent to reclaimable accounts only comes back as a whole.
+        if room <= min_reservation || lent > 0 && !node.is_idling {
             return;
         }
         // Where an account above is short it stays as it is.
-        if self.set_floor(index, room).is_ok() {
-            self.set_lent(index, lent.saturating_sub(room - floor));
+        if self.set_min_reservation(index, room).is_ok() {
+            self.set_lent(index, lent.saturating_sub(room - min_reservation));
         }
     }
 
     fn set_lent(&mut self, index: usize, bytes: u64) {
         let node = &mut self.nodes[index];
         let before = std::mem::replace(&mut node.lent, bytes);
-        let total = if node.idles { &mut self.idle } else { &mut self.lent };
+        let total = if node.is_idling { &mut self.idle } else { &mut self.lent };
         *total = *total - before + bytes;
     }
 
-    fn move_floor(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
+    fn move_min_reservation(&mut self, index: usize, bytes: u64) -> Result<(), Short> {
         let node = &self.nodes[index];
         let more = node.used.max(bytes).saturating_sub(node.claim(node.used));
         if let Some(parent) = node.parent.filter(|_| more > 0) {
             self.check_room(parent, more)?;
         }
-        self.put_floor(index, bytes);
+        self.put_min_reservation(index, bytes);
         Ok(())
     }
 
-    /// Moves a floor that shrinks, for which there is room, or that was so high a moment ago. No job holds it: it is the
-    /// account's, whoever asked for it.
-    fn put_floor(&mut self, index: usize, bytes: u64) {
+    /// Sets a minimum reservation that shrinks, for which there is room, or that was so high a moment ago. It counts for no job:
+    /// it is the account's, whoever asked for it.
+    fn put_min_reservation(&mut self, index: usize, bytes: u64) {
         let node = &self.nodes[index];
-        let above = node.above_floor();
+        let above = node.above_min_reservation();
         let (before, after) = (node.claim(node.used), node.used.max(bytes));
         // The budget itself has none.
         let Some(parent) = node.parent else { return };
@@ -403,9 +408,9 @@ impl Tree {
             true => self.raise_used(parent, after - before),
             false => self.lower_used(parent, before - after),
         }
-        self.nodes[index].floor = bytes;
-        if self.nodes[index].yields {
-            self.yielding = self.yielding + self.nodes[index].above_floor() - above;
+        self.nodes[index].min_reservation = bytes;
+        if self.nodes[index].is_reclaimable {
+            self.reclaimable = self.reclaimable + self.nodes[index].above_min_reservation() - above;
         }
     }
 
@@ -415,11 +420,11 @@ impl Tree {
             return;
         }
         self.set_lent(index, 0);
-        self.brief.retain(|brief| *brief != index);
-        let (floor, parent) = (self.nodes[index].floor, self.nodes[index].parent);
+        self.transient.retain(|transient| *transient != index);
+        let (min_reservation, parent) = (self.nodes[index].min_reservation, self.nodes[index].parent);
         if let Some(parent) = parent {
-            // What a floor still held goes back; all reservations are gone, or a handle would live.
-            self.lower_used(parent, floor);
+            // What the minimum still held goes back; all reservations are gone, or a handle would live.
+            self.lower_used(parent, min_reservation);
             self.free.push(index);
             self.drop_handle(parent);
         }
@@ -451,18 +456,21 @@ impl Tree {
         ))
     }
 
-    /// Bytes that accounts beside this one hold for good: floors, counted once where one stands under another, and what is
-    /// reserved to stay. What is idle now and then is not for good to who may have it then.
+    /// Bytes that accounts beside this one hold for good: minimum reservations, counted once where one stands under another, and
+    /// what lasting accounts reserved. What this account may borrow is left out.
     fn for_good(&self, index: usize) -> u64 {
-        let may_have = |other: &usize| self.nodes[index].brief && self.nodes[*other].idles;
+        let may_have = |other: &usize| self.nodes[index].transient && self.nodes[*other].is_idling;
         let is_own = |other: usize| self.with_those_above(index).any(|own| own == other);
         let counts = |other: &usize| {
             self.nodes[*other].handles > 0
                 && !may_have(other)
                 && !is_own(*other)
-                && !self.with_those_above(*other).skip(1).any(|above| self.nodes[above].floor > 0 && !is_own(above))
+                && !self
+                    .with_those_above(*other)
+                    .skip(1)
+                    .any(|above| self.nodes[above].min_reservation > 0 && !is_own(above))
         };
-        let held = |node: &Node| (node.floor + node.lent).max(if node.lasts { node.own } else { 0 });
+        let held = |node: &Node| (node.min_reservation + node.lent).max(if node.is_lasting { node.own } else { 0 });
         (0..self.nodes.len()).filter(counts).map(|other| held(&self.nodes[other])).sum()
     }
 }

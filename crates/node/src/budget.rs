@@ -23,7 +23,7 @@ const FILE_BYTES: usize = ramekin_base::limits::PAGE;
 /// What `budget.json` says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Kept {
+pub(crate) struct SavedBudget {
     pub(crate) budget_bytes: u64,
     /// What was configured when it was written.
     pub(crate) configured_bytes: u64,
@@ -90,8 +90,8 @@ pub fn least_of_all(base: u64) -> u64 {
     BUDGET_MIN.max(base + LEAST_BESIDE_BASE)
 }
 
-/// The kept budget; `None` if there is none. An unreadable file is an error that the caller may pass over.
-pub(crate) fn read(disk: &dyn Disk, data: &Path, account: &Account) -> Result<Option<Kept>> {
+/// The saved budget; `None` if there is none. An unreadable file is an error that the caller may pass over.
+pub(crate) fn read(disk: &dyn Disk, data: &Path, account: &Account) -> Result<Option<SavedBudget>> {
     let path = data.join(FILE);
     let file = match disk.open(&path, Open::Read) {
         Ok(file) => file,
@@ -104,12 +104,12 @@ pub(crate) fn read(disk: &dyn Disk, data: &Path, account: &Account) -> Result<Op
 }
 
 /// Reads the page of `budget.json`.
-pub(crate) fn decode(page: &[u8]) -> Result<Kept> {
+pub(crate) fn decode(page: &[u8]) -> Result<SavedBudget> {
     serde_json::from_slice(page).map_err(|error| Error::corrupt(format!("not a kept budget: {error}")))
 }
 
 /// Keeps a budget over restarts: written aside, synced, renamed, the folder synced.
-pub(crate) fn write(disk: &dyn Disk, data: &Path, account: &Account, kept: Kept) -> Result<()> {
+pub(crate) fn write(disk: &dyn Disk, data: &Path, account: &Account, kept: SavedBudget) -> Result<()> {
     let (path, aside) = (data.join(FILE), data.join(FILE_ASIDE));
     let text = serde_json::to_vec(&kept).map_err(|error| Error::bug(error.to_string()))?;
     let mut page = Aligned::new(account, FILE_BYTES)?;
@@ -141,7 +141,7 @@ mod tests {
         disk.make_folder(data).unwrap();
         assert_eq!(read(&disk, data, &account).unwrap(), None);
         for budget_bytes in [64 << 20, 32 << 20] {
-            let kept = Kept { budget_bytes, configured_bytes: 128 << 20 };
+            let kept = SavedBudget { budget_bytes, configured_bytes: 128 << 20 };
             write(&disk, data, &account, kept).unwrap();
             assert_eq!(read(&disk, data, &account).unwrap(), Some(kept));
         }

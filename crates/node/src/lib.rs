@@ -15,12 +15,14 @@
 
 mod base;
 mod budget;
+mod layout;
 mod node;
 mod readers;
 mod watch;
 
 pub use base::{BASE_FORMULA, BaseCounts, base_bytes};
 pub use budget::{budget_margin, default_budget, least_of_all};
+pub use layout::vectors_folder;
 pub use node::{Folder, Node, NodeOptions, base_of};
 pub use readers::{READER_STACK_BYTES, READERS, Readers};
 pub use watch::Fault;

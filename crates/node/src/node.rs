@@ -10,7 +10,8 @@
 //! ```
 
 use crate::base::{BASE_FORMULA, BaseCounts, base_bytes};
-use crate::budget::{self, Kept};
+use crate::budget::{self, SavedBudget};
+use crate::layout;
 use crate::readers::{READERS, Readers};
 use crate::watch::{Fault, Watch};
 use parking_lot::Mutex;
@@ -28,8 +29,8 @@ use std::time::Duration;
 const VIRTUAL_BYTES: u64 = 1 << 40;
 /// Threads of one index build.
 const BUILD_THREADS: usize = 2;
-/// Threads of the store that live as long as it does: writer, sealer, merger.
-const STORE_THREADS: u64 = 3;
+/// Threads of the store that live as long as it does, each of which reads from the disk: writer, changers, sealer, merger.
+const STORE_THREADS: u64 = ramekin_vectors::THREADS as u64;
 /// The watch.
 const NODE_THREADS: u64 = 1;
 /// Longest sleep between two looks at the charge while the budget moves.
@@ -115,7 +116,7 @@ impl Node {
 
         let base_account = budget.root().child("base", BASE_FORMULA);
         base_account.predict(base);
-        base_account.set_floor(base)?;
+        base_account.set_min_reservation(base)?;
         let base = base_account.try_reserve(base)?;
 
         let pages_account = budget.root().child("pages", "resident pages x 4 KiB");
@@ -126,7 +127,7 @@ impl Node {
         let store = open_store(&disk, &data, &budget, &pages, &clock).map_err(too_small)?;
         let asked = store.clone();
         let threads = Threads::default();
-        let readers = Readers::start(READERS, &threads, move || asked.holds_writes())?;
+        let readers = Readers::start(READERS, &threads, move || asked.is_write_stalled())?;
         let watch = Watch::start(budget.clone(), lock.clone(), &threads, on_fault)?;
         let inner = Inner {
             data,
@@ -221,7 +222,7 @@ impl Node {
         let mut over = inner.budget.set_limit(bytes);
         tracing::info!("budget moved to {}{}", Size(bytes), if keep { ", kept over restarts" } else { "" });
         if keep {
-            let kept = Kept { budget_bytes: bytes, configured_bytes: inner.configured };
+            let kept = SavedBudget { budget_bytes: bytes, configured_bytes: inner.configured };
             budget::write(&*inner.disk, &inner.data, &inner.account, kept)
                 .map_err(|error| error.at("the budget holds now but could not be kept over restarts"))?;
         }
@@ -313,7 +314,7 @@ fn open_store(
 ) -> Result<Store> {
     Store::open(StoreOptions {
         disk: disk.clone(),
-        folder: data.to_owned(),
+        folder: layout::open_vectors(&**disk, data)?,
         pages: pages.clone(),
         budget: budget.clone(),
         account: budget.root().child("vectors", "all collections"),

@@ -36,10 +36,10 @@ type Job = Box<dyn FnOnce() + Send>;
 /// A handle to the readers; clones share them.
 #[derive(Clone)]
 pub struct Readers {
-    shared: Arc<Shared>,
+    shared: Arc<ReaderPool>,
 }
 
-struct Shared {
+struct ReaderPool {
     queue: Mutex<Queue>,
     changed: Condvar,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -142,7 +142,7 @@ impl Readers {
             open: true,
             panics: 0,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ReaderPool {
             queue: Mutex::new(queue),
             changed: Condvar::new(),
             threads: Mutex::new(Vec::new()),
@@ -199,7 +199,7 @@ impl Readers {
     }
 }
 
-impl Shared {
+impl ReaderPool {
     fn work(&self) {
         while let Some((lane, job)) = self.next() {
             let done = supervise::caught("a request", || {

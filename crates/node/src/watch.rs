@@ -1,9 +1,9 @@
-//! The watch: one thread that wakes each second and compares what is booked with what is so.
+//! The watch: one thread that compares, each second, what is reserved with what the kernel charges.
 //!
 //! ```text
 //!   allocator gives back what it no longer needs; what it still keeps, in pieces among what it handed out, is booked,
 //!             and where the budget is short it is asked to give back the rest
-//!   ledger: booked bytes against the kernel's charge ──► a line in the log when they part by more than 5 %
+//!   ledger: booked bytes against the kernel's charge ──► a line in the log when that is more by over 5 % of the budget
 //!   data folder: still the one that was locked?      ──► if not, a fault: the server stops with an error
 //! ```
 
@@ -13,7 +13,7 @@ use ramekin_base::supervise::{self, Threads};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::FolderLock;
 use ramekin_memory::{
-    Budget, Ledger, Reservation, Yield, YieldOrder, allocator_at_once, allocator_decay, allocator_purge,
+    Budget, Ledger, Reclaim, ReclaimOrder, Reservation, allocator_at_once, allocator_decay, allocator_purge,
     allocator_resident,
 };
 use std::sync::{Arc, Weak};
@@ -49,7 +49,7 @@ impl Watch {
         let stop = Arc::new((Mutex::new(false), Condvar::new()));
         let of_thread = stop.clone();
         let kept = Arc::new(Mutex::new(budget.root().child("allocator", KEPT_FORMULA).passing().try_reserve(0)?));
-        budget.add_yielder(YieldOrder::Allocator, Arc::new(KeptYield(Arc::downgrade(&kept))));
+        budget.add_reclaimer(ReclaimOrder::Allocator, Arc::new(KeptReclaim(Arc::downgrade(&kept))));
         let work = move || {
             run(&of_thread, &budget, &kept, &lock, on_fault);
             Ok(())
@@ -67,21 +67,21 @@ impl Watch {
     }
 }
 
-/// Where the budget is short the allocator gives back to the kernel all that is not in use, and what was booked for it goes.
-struct KeptYield(Weak<Mutex<Reservation>>);
+/// Where the budget is short the allocator gives back to the kernel all that is not in use, and what was reserved for it goes.
+struct KeptReclaim(Weak<Mutex<Reservation>>);
 
-impl Yield for KeptYield {
-    fn give_back(&self, _: u64) -> u64 {
+impl Reclaim for KeptReclaim {
+    fn reclaim(&self, _: u64) -> u64 {
         let Some(kept) = self.0.upgrade() else { return 0 };
         let Some(mut kept) = kept.try_lock().filter(|kept| kept.bytes() > 0) else { return 0 };
         allocator_purge();
-        give_back(&mut kept, allocator_resident().unwrap_or_default())
+        release_unused(&mut kept, allocator_resident().unwrap_or_default())
     }
 }
 
 /// Lets go of what the allocator does not keep any more; returns how much that is.
-fn give_back(kept: &mut Reservation, scales: (u64, u64)) -> u64 {
-    let given = kept.bytes().saturating_sub(beyond(scales));
+fn release_unused(kept: &mut Reservation, allocator: (u64, u64)) -> u64 {
+    let given = kept.bytes().saturating_sub(beyond(allocator));
     kept.shrink(given);
     given
 }
@@ -112,8 +112,8 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, kept: &Mutex<Reservation>
             allocator_decay();
             let ledger = Ledger::totals(budget);
             quiet = report(&ledger, quiet);
-            let scales = allocator_resident().unwrap_or_default();
-            book(&mut kept.lock(), budget, ledger.unaccounted_bytes, scales);
+            let allocator = allocator_resident().unwrap_or_default();
+            reserve_for_allocator(&mut kept.lock(), budget, ledger.unaccounted_bytes, allocator);
             Ok(())
         });
         if let (Err(error), Some(on_fault)) = (lock.check(), on_fault.take_if(|_| lock.check().is_err())) {
@@ -123,15 +123,15 @@ fn run(stop: &(Mutex<bool>, Condvar), budget: &Budget, kept: &Mutex<Reservation>
     }
 }
 
-/// Books what the allocator keeps beyond what it handed out and `base` has for it, as far as the scales show it: what others
-/// have booked and not yet touched is room for it, but for [`UNTOUCHED_MAX`] at most, since a section that is booked is
-/// soon loaded (a small budget, where a seal needs what is left, has next to no sections). Only cached pages make way; sections are planned again when the store next lies down, and then there is
-/// room for less of them.
-fn book(kept: &mut Reservation, budget: &Budget, unaccounted: i64, scales: (u64, u64)) {
+/// Books what the allocator keeps beyond what it handed out and `base` has for it, as far as the kernel's charge shows it: what others
+/// have reserved and not yet touched is room for it, but for [`UNTOUCHED_MAX`] at most, since a section that is reserved is
+/// soon loaded (a small budget, where a flush needs what is left, has next to no sections). Only cached pages make way; sections
+/// are planned again when the store is next idle, and then there is room for less of them.
+fn reserve_for_allocator(kept: &mut Reservation, budget: &Budget, unaccounted: i64, allocator: (u64, u64)) {
     let limit = budget.limit();
     let most = (kept.bytes() + budget.room()).saturating_sub((limit / LEFT_PART).min(LEFT_MAX));
     let shown = (kept.bytes() as i64 + unaccounted).max(0) as u64;
-    let beyond = beyond(scales);
+    let beyond = beyond(allocator);
     let sure = beyond.saturating_sub(UNTOUCHED_MAX).min(limit.saturating_sub(SMALL_BUDGET) / 16);
     let bytes = beyond.min(shown).max(sure).min(most);
     match bytes.checked_sub(kept.bytes()) {
@@ -140,7 +140,8 @@ fn book(kept: &mut Reservation, budget: &Budget, unaccounted: i64, scales: (u64,
     }
 }
 
-/// Writes a line when the book and the scales part by more than 5 % of the budget; then is quiet for a while.
+/// Writes a line when the kernel charges over 5 % of the budget more than is reserved; then is quiet for a while. What is reserved and
+/// not touched yet is no reason for one: minimum reservations are taken long before they are used, so a healthy server shows less.
 fn report(ledger: &Ledger, quiet: u32) -> u32 {
     if !parts_too_far(ledger) {
         return 0;
@@ -151,7 +152,7 @@ fn report(ledger: &Ledger, quiet: u32) -> u32 {
     let booked = ledger.charged_bytes as i64 - ledger.unaccounted_bytes;
     let (resident, allocated) = allocator_resident().unwrap_or_default();
     tracing::warn!(
-        "ledger: {} are booked, the kernel charges {}: the difference is more than 5 % of the budget of {} \
+        "ledger: {} are reserved, the kernel charges {}: what is not reserved is more than 5 % of the budget of {} \
          (allocator: {} handed out, {} held)",
         Size(booked.max(0) as u64),
         Size(ledger.charged_bytes),
@@ -163,7 +164,7 @@ fn report(ledger: &Ledger, quiet: u32) -> u32 {
 }
 
 fn parts_too_far(ledger: &Ledger) -> bool {
-    ledger.unaccounted_bytes.unsigned_abs() > ledger.budget_bytes / 20
+    ledger.unaccounted_bytes > (ledger.budget_bytes / 20) as i64
 }
 
 #[cfg(test)]
@@ -190,34 +191,34 @@ mod tests {
         let looks =
             [(20, 20, 20), (0, 20, 20), (0, 5, 5), (9, 12, 12), (-4, 12, 8), (30, 38, 26), (-40, 38, 0), (5, 0, 0)];
         for (unaccounted, beyond, booked) in looks {
-            book(&mut kept, &budget, unaccounted, (1000 + ALLOCATOR + beyond, 1000));
+            reserve_for_allocator(&mut kept, &budget, unaccounted, (1000 + ALLOCATOR + beyond, 1000));
             assert_eq!(kept.bytes(), booked);
         }
         drop(other);
-        book(&mut kept, &budget, 40, (ALLOCATOR + 50, 0));
+        reserve_for_allocator(&mut kept, &budget, 40, (ALLOCATOR + 50, 0));
         assert_eq!(kept.bytes(), 40);
         // Where the budget is short it lets go of what is no longer kept.
-        assert_eq!(give_back(&mut kept, (ALLOCATOR + 15, 0)), 25);
-        assert_eq!(give_back(&mut kept, (ALLOCATOR + 30, 0)), 0);
+        assert_eq!(release_unused(&mut kept, (ALLOCATOR + 15, 0)), 25);
+        assert_eq!(release_unused(&mut kept, (ALLOCATOR + 30, 0)), 0);
         assert_eq!(kept.bytes(), 15);
         // What is booked and not touched stays so in part.
         let budget = Budget::new(100 << 20);
         let mut kept = budget.root().child("allocator", "").try_reserve(0).unwrap();
         for (size, booked) in [(100 << 20, 3 << 20), (48 << 20, 1 << 20), (24 << 20, 0)] {
             assert_eq!(budget.set_limit(size), 0);
-            book(&mut kept, &budget, -(50 << 20), (ALLOCATOR + UNTOUCHED_MAX + (3 << 20), 0));
+            reserve_for_allocator(&mut kept, &budget, -(50 << 20), (ALLOCATOR + UNTOUCHED_MAX + (3 << 20), 0));
             assert_eq!(kept.bytes(), booked);
         }
-        // However much it keeps: what yields counts as room, a floor that is lent does not.
-        let (seal, pages) = (budget.root().child("seal", ""), budget.root().child("pages", "").yielding());
-        seal.set_floor(3 << 20).unwrap();
-        seal.lend_floor(u64::MAX);
+        // However much it keeps: what is reclaimable counts as room, a minimum reservation that is lent does not.
+        let (seal, pages) = (budget.root().child("seal", ""), budget.root().child("pages", "").reclaimable());
+        seal.set_min_reservation(3 << 20).unwrap();
+        seal.lend_min_reservation(u64::MAX);
         let _other = budget.root().child("other", "").try_reserve(16 << 20).unwrap();
         let cached = pages.try_reserve(8 << 20).unwrap();
-        book(&mut kept, &budget, 20 << 20, (ALLOCATOR + (20 << 20), 0));
+        reserve_for_allocator(&mut kept, &budget, 20 << 20, (ALLOCATOR + (20 << 20), 0));
         assert_eq!(kept.bytes(), 0, "nobody was asked for the pages");
         drop(cached);
-        book(&mut kept, &budget, 20 << 20, (ALLOCATOR + (20 << 20), 0));
+        reserve_for_allocator(&mut kept, &budget, 20 << 20, (ALLOCATOR + (20 << 20), 0));
         assert_eq!(kept.bytes(), 4 << 20);
         let mut new_points = budget.root().child("new", "").try_reserve(1 << 20).unwrap();
         assert!(new_points.grow(1).is_err());
@@ -226,7 +227,8 @@ mod tests {
     #[test]
     fn a_difference_is_reported_once_and_again_after_a_while() {
         assert_eq!(report(&ledger(5 << 20), 0), 0);
-        let mut quiet = report(&ledger(-(6 << 20)), 0);
+        assert_eq!(report(&ledger(-(40 << 20)), 0), 0, "reserved and not touched");
+        let mut quiet = report(&ledger(6 << 20), 0);
         assert_eq!(quiet, QUIET_ROUNDS);
         for _ in 0..QUIET_ROUNDS {
             quiet = report(&ledger(6 << 20), quiet);

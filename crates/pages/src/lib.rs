@@ -4,11 +4,11 @@
 //!   PageWriter ──► file:  sections │ checksums │ directory │ footer        format.rs, writer.rs
 //!                    │
 //!                    ▼ open: tables only
-//!   PageFile ──► Section ─┬─ resident()  a guard, then a plain slice        section.rs, keep.rs, load.rs
-//!                         ├─ fetch       name pages, one batch, pinned      fetch.rs, fill.rs, word.rs
+//!   PageFile ──► Section ─┬─ resident()  a guard, then a plain slice        section.rs, latch.rs, load.rs
+//!                         ├─ fetch       name pages, one batch, pinned      fetch.rs, fill.rs, state.rs
 //!                         └─ stream      in order, past the cache           stream.rs
 //!                                │
-//!   Pages: one region of addresses (space.rs), one purse (purse.rs), one clock (evict.rs)
+//!   Pages: one region of addresses (space.rs), one quota (quota.rs), one clock (evict.rs)
 //! ```
 //!
 //! Every file has a range of addresses in which its pages lie one after the other, in memory or not
@@ -17,32 +17,16 @@
 //! is in memory at all is known page by page and paid for.
 
 mod cache;
-mod evict;
-mod fetch;
-mod file;
-mod fill;
 pub mod format;
-mod frames;
-mod gate;
-mod keep;
-mod load;
-#[cfg(test)]
-mod model;
-mod priority;
-mod purse;
-mod ranges;
-mod region;
-mod section;
-mod space;
-mod stream;
-mod word;
-mod writer;
+mod pages;
+mod residency;
 
-pub use cache::{CacheStats, Pages, Trip};
-pub use fetch::{Fetch, Pinned, Want};
-pub use file::PageFile;
-pub use priority::Priority;
-pub use purse::{LEAST_CACHED, PAGE_COST, RESERVE, resident_cost};
-pub use section::{Resident, Section};
-pub use stream::Stream;
-pub use writer::PageWriter;
+pub use cache::fetch::{Fetch, FetchTicket, Pinned};
+pub use cache::file::PageFile;
+pub use cache::section::{Resident, Section};
+pub use cache::stream::Stream;
+pub use cache::{CacheStats, FetchStats};
+pub use format::priority::Priority;
+pub use format::writer::PageWriter;
+pub use pages::Pages;
+pub use residency::quota::{LEAST_CACHED, PAGE_COST, RESERVE, resident_cost};

@@ -8,7 +8,7 @@ use ramekin_base::limits::PAGE;
 use ramekin_base::{Kind, nonblocking};
 use ramekin_pages::{PAGE_COST, Priority, RESERVE, Section};
 
-/// Pages that the cache holds of its reserve; the others of it are frames.
+/// Pages that the cache holds of its reserve; the others of it are bypass buffers.
 const LEAST_CACHED: usize = 256;
 
 /// How many of the pages are in memory, found by reading them and counting misses.
@@ -96,7 +96,7 @@ fn others_need_takes_cached_pages_first_then_sections_lowest_first() {
     drop(held);
     wide.load().unwrap();
     // What others do the work of leaves before them.
-    narrow.spare_beside([&wide].into_iter());
+    narrow.redundant_with([&wide].into_iter());
     let held = other.try_reserve(world.budget.free() + PAGE_COST * 256).unwrap();
     assert!(wide.is_resident() && !narrow.is_resident());
     drop(held);

@@ -196,7 +196,7 @@ fn memory_and_addresses_come_back() {
         ids.load().unwrap();
         let stats = world.pages.stats();
         assert_eq!((stats.cached_bytes, stats.resident_bytes), (500 * PAGE as u64, 2000 * PAGE as u64));
-        // The reserve's pages are among them, its frames are not.
+        // The reserve's pages are among them, its bypass buffers are not.
         assert_eq!(world.cache_account.used(), RESERVE + (2500 - 256) * ramekin_pages::PAGE_COST);
         file.remove_on_drop();
         drop((file, ids));

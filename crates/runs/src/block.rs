@@ -13,8 +13,8 @@
 //! LevelDB's table format). The codec is 0: the bytes are as they are. Decoders check every length; they never panic.
 
 use crate::entry::{Entry, Extent, Value};
-use crate::varint;
 use ramekin_base::limits::PAGE;
+use ramekin_base::varint;
 use ramekin_base::{Error, Result};
 
 const HEADER: usize = 6;

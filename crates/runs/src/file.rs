@@ -15,7 +15,7 @@ use crate::format::{BODY, BlockAt, FILTER, INDEX, Meta, Top};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};
-use ramekin_pages::{Fetch, PageFile, Pages, Section, Want};
+use ramekin_pages::{Fetch, FetchTicket, PageFile, Pages, Section};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -40,9 +40,14 @@ pub struct RunFile {
 impl RunFile {
     /// Opens a file; `account` pays for what stays in memory while it is open. Records below `from` count no more.
     pub fn open(pages: &Pages, path: &Path, from: &[u8], account: &Account) -> Result<Arc<Self>> {
-        let file = pages.open(path, account)?;
-        let meta = Meta::decode(file.meta()).map_err(|error| error.at(path.display()))?;
-        let missing = || Error::corrupt("a section of a run is missing; restore the file").at(path.display());
+        Self::of(pages, pages.open(path, account)?, from, account)
+    }
+
+    /// The same of a page file that is open already.
+    pub fn of(pages: &Pages, file: Arc<PageFile>, from: &[u8], account: &Account) -> Result<Arc<Self>> {
+        let place = file.path().display();
+        let meta = Meta::decode(file.meta()).map_err(|error| error.at(&place))?;
+        let missing = || Error::corrupt("a section of a run is missing; restore the file").at(&place);
         let section = |tag| file.section(tag);
         let (body, index) = (section(BODY).ok_or_else(missing)?, section(INDEX).ok_or_else(missing)?);
         let filter = section(FILTER);
@@ -156,7 +161,7 @@ impl RunFile {
     }
 
     /// Names the block of the index that answers for a key.
-    pub(crate) fn want_index<'a>(&'a self, fetch: &mut Fetch<'a>, key: &[u8]) -> Result<Want> {
+    pub(crate) fn want_index<'a>(&'a self, fetch: &mut Fetch<'a>, key: &[u8]) -> Result<FetchTicket> {
         let top = &self.meta.tops[self.top_of(key)];
         let (at, len) = Self::span(top.page, top.pages);
         fetch.want(&self.index, at, len)
@@ -169,7 +174,7 @@ impl RunFile {
     }
 
     /// Names a block of the body.
-    pub(crate) fn want_block<'a>(&'a self, fetch: &mut Fetch<'a>, at: &BlockAt) -> Result<Want> {
+    pub(crate) fn want_block<'a>(&'a self, fetch: &mut Fetch<'a>, at: &BlockAt) -> Result<FetchTicket> {
         let (at, len) = Self::span(at.page, at.pages);
         fetch.want(&self.body, at, len)
     }

@@ -8,7 +8,7 @@
 //! Putze, Sanders, Singler: Cache-, Hash- and Space-Efficient Bloom Filters (2007), the blocked kind.
 
 use ramekin_base::Result;
-use ramekin_memory::{Account, BookedVec, Room};
+use ramekin_memory::{Account, BookedVec, SharedReservation};
 
 /// Bytes of a line.
 pub(crate) const LINE: usize = 64;
@@ -71,7 +71,7 @@ pub(crate) struct Hashes {
 
 impl Hashes {
     pub(crate) fn new(account: &Account) -> Self {
-        let room = Room::new(0, account.clone(), None);
+        let room = SharedReservation::new(0, account.clone(), None);
         Self { account: account.clone(), hashes: BookedVec::new(&room) }
     }
 

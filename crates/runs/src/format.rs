@@ -10,7 +10,7 @@
 //! The tops name the blocks of the index, so that a look-up reads one page of it. Lengths and numbers are varints. The meta
 //! bytes stay in memory while the file is open; they are a few hundred for a file of 8 MiB whose keys are short.
 
-use crate::varint;
+use ramekin_base::varint;
 use ramekin_base::{Error, Result};
 use std::ops::Range;
 

@@ -28,7 +28,6 @@ mod memtable;
 mod merge;
 mod run;
 pub mod sort;
-mod varint;
 mod view;
 mod writer;
 

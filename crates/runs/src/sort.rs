@@ -8,9 +8,9 @@
 
 use crate::entry::KEY_MAX;
 use crate::merge::{Merge, Sorted as Source};
-use crate::varint;
+use ramekin_base::varint;
 use ramekin_base::{Error, Result};
-use ramekin_disk::{Disk, Spool, SpoolReader};
+use ramekin_disk::{Disk, SpillFile, SpillReader};
 use ramekin_memory::{Account, Reservation};
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -42,7 +42,7 @@ pub struct Sorter<'w> {
     arena: Vec<u8>,
     /// Where in the arena each record begins.
     places: Vec<u32>,
-    runs: VecDeque<Spool>,
+    runs: VecDeque<SpillFile>,
     /// Runs so far, so that each file has a name of its own.
     made: usize,
     held: Option<Reservation>,
@@ -50,7 +50,7 @@ pub struct Sorter<'w> {
 
 /// All records in order, each once.
 pub struct Sorted {
-    spool: Spool,
+    spool: SpillFile,
     /// How many there are.
     pub records: u64,
     /// Different keys.
@@ -83,10 +83,10 @@ impl<'w> Sorter<'w> {
         Ok(())
     }
 
-    fn create(&mut self) -> Result<Spool> {
+    fn create(&mut self) -> Result<SpillFile> {
         self.made += 1;
         let path = self.scratch.folder.join(format!("sort-{}-{}", self.name, self.made));
-        Spool::create(&self.scratch.disk, &path, &self.scratch.account, BUFFER)
+        SpillFile::create(&self.scratch.disk, &path, &self.scratch.account, BUFFER)
     }
 
     /// Writes what is in memory as a run.
@@ -110,7 +110,7 @@ impl<'w> Sorter<'w> {
         (self.arena, self.places, self.held) = (Vec::new(), Vec::new(), None);
         loop {
             let is_last = self.runs.len() <= FAN_IN;
-            let runs: Vec<Spool> = self.runs.drain(..self.runs.len().min(FAN_IN)).collect();
+            let runs: Vec<SpillFile> = self.runs.drain(..self.runs.len().min(FAN_IN)).collect();
             let merged = self.merge(&runs)?;
             // Here, not at the end of the block: what a drop that panics finds already returned is
             // never dropped itself (rust-lang/rust#47949), and a spool is a file and its memory.
@@ -122,7 +122,7 @@ impl<'w> Sorter<'w> {
         }
     }
 
-    fn merge(&mut self, runs: &[Spool]) -> Result<Sorted> {
+    fn merge(&mut self, runs: &[SpillFile]) -> Result<Sorted> {
         let mut out = Sorted { spool: self.create()?, records: 0, distinct: 0, key_len: None };
         let sources = runs.iter().map(|run| Records::open(run, &self.scratch.account)).collect::<Result<_>>()?;
         let mut merge = Merge::new(sources);
@@ -166,7 +166,7 @@ fn record(arena: &[u8], place: u32) -> ((&[u8], &[u8]), &[u8]) {
 
 /// Records of a file, one after the other.
 pub struct Records<'a> {
-    reader: SpoolReader<'a>,
+    reader: SpillReader<'a>,
     /// Key and value.
     bytes: Vec<u8>,
     key: usize,
@@ -175,7 +175,7 @@ pub struct Records<'a> {
 
 impl<'a> Records<'a> {
     /// Stands on the first record.
-    fn open(spool: &'a Spool, account: &Account) -> Result<Self> {
+    fn open(spool: &'a SpillFile, account: &Account) -> Result<Self> {
         let mut records = Self { reader: spool.read(account, BUFFER)?, bytes: Vec::new(), key: 0, there: true };
         records.next()?;
         Ok(records)

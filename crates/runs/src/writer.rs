@@ -16,7 +16,7 @@ use crate::filter::Hashes;
 use crate::format::{BODY, BlockAt, FILTER, INDEX, MetaBuilder, Shape, separator};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
-use ramekin_memory::{Account, BookedVec, Room};
+use ramekin_memory::{Account, BookedVec, SharedReservation};
 use ramekin_pages::{PageWriter, Pages, Priority};
 use std::path::PathBuf;
 
@@ -149,7 +149,7 @@ impl Output {
             body: 0,
             index: BlockBuilder::new(false),
             top: Vec::new(),
-            index_pages: BookedVec::new(&Room::new(0, account.clone(), None)),
+            index_pages: BookedVec::new(&SharedReservation::new(0, account.clone(), None)),
             meta: MetaBuilder::new(shape.weighted),
             hashes: shape.filtered.then(|| Hashes::new(account)),
             deadline: shape.deadline,

@@ -28,7 +28,8 @@ pub fn run(arguments: &clap::ArgMatches) -> Result<(), Failure> {
     let pages =
         Pages::new(folder.disk().clone(), budget.root().child("pages", "pages x 4 KiB"), &budget, VIRTUAL_BYTES)
             .map_err(Failure::of_data)?;
-    let report = ramekin_storage::check(folder.disk(), data, &pages, &account, repair).map_err(Failure::of_data)?;
+    let store = ramekin_node::vectors_folder(&**folder.disk(), data).map_err(Failure::of_data)?;
+    let report = ramekin_storage::check(folder.disk(), &store, &pages, &account, repair).map_err(Failure::of_data)?;
     if arguments.get_flag("json") {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| Failure::new(Exit::Other, Error::bug(error.to_string())))?;

@@ -1,12 +1,11 @@
-//! The command line: sub-commands as data, flags of `serve` from the table of options.
+//! The command line, made of the table of options.
 //!
 //! ```text
-//!   ramekin serve | memory URL | limits | check DIR | version
-//!   ramekin plan
-//!   ramekin lab minram | io | slow-disk
+//!   ramekin serve | memory URL | limits | check DIR | plan | version
+//!   ramekin lab minram | io | fields | slow-disk SOURCE MOUNTPOINT
 //! ```
 
-use crate::settings;
+use crate::options::{self, Opt, Value};
 use clap::{Arg, ArgAction, Command};
 
 /// Stands above the table in the docs and below the flags in the help.
@@ -21,66 +20,69 @@ The file is TOML and uses the names of the flags, for example:
 Put keys into the file or the environment: flags can be seen by everybody on the machine.
 ";
 
+const MINRAM_EXAMPLES: &str = "\
+Examples:
+  ramekin lab minram --synthetic 100000,100,1 --memory 24MiB,56MiB,127MiB
+  ramekin lab minram --base lsa_base.npy --query lsa_query.npy --truth lsa_truth.npy \\
+      --memory 24MiB,56MiB,127MiB --find 16MiB,127MiB --min-rate 100 --min-recall 0.95
+  ramekin lab minram --base lsa_base.npy --query lsa_query.npy --memory 135MiB,256MiB,1GiB --ef 64 --out qdrant-lab \\
+      --server 'env QDRANT__STORAGE__STORAGE_PATH={data} QDRANT__SERVICE__HTTP_PORT={port} qdrant'
+";
+
 pub fn command() -> Command {
-    let json = || Arg::new("json").long("json").action(ArgAction::SetTrue).help("Print JSON instead of a table");
-    Command::new("ramekin")
+    let command = Command::new("ramekin")
         // A flag that stands there twice: the later one holds, so that scripts can add to a default.
         .args_override_self(true)
         .about("A vector server that lives inside the memory you give it")
         .subcommand_required(true)
         .arg_required_else_help(true)
-        .disable_help_subcommand(true)
-        .subcommand(
-            Command::new("serve")
-                .args_override_self(true)
-                .about("Run the server")
-                .args(settings::arguments())
-                .after_help(format!("{OPTIONS_INTRO}\nExit codes:\n{}", crate::exit::Plain)),
-        )
-        .subcommand(
-            Command::new("memory")
-                .about("Show the memory ledger of a running server")
-                .arg(
-                    Arg::new("url")
-                        .value_name("URL")
-                        .default_value("http://127.0.0.1:6333")
-                        .help("Address of its REST door"),
-                )
-                .arg(
-                    Arg::new("api-key")
-                        .long("api-key")
-                        .value_name("KEY")
-                        .help("Key of the server [env: RAMEKIN_API_KEY]"),
-                )
-                .arg(Arg::new("ca").long("ca").value_name("FILE").help("For https: certificates to trust, in PEM"))
-                .arg(json()),
-        )
-        .subcommand(
-            Command::new("limits")
-                .about("Print every limit of the server")
-                .arg(
-                    Arg::new("memory")
-                        .long("memory")
-                        .value_name("SIZE")
-                        .help("Also the limits that follow from this budget"),
-                )
-                .arg(json()),
-        )
-        .subcommand(
-            Command::new("check")
-                .about("Verify a data folder that no server is using")
-                .arg(Arg::new("data").value_name("DIR").required(true).help("The data folder"))
-                .arg(
-                    Arg::new("repair")
-                        .long("repair")
-                        .action(ArgAction::SetTrue)
-                        .help("Cut a damaged log so that a server starts again; says what is lost by it"),
-                )
-                .arg(json()),
-        )
-        .subcommand(crate::plan::command())
-        .subcommand(crate::lab::command())
-        .subcommand(Command::new("version").about("Print the version").arg(json()))
+        .disable_help_subcommand(true);
+    let lab = Command::new("lab")
+        .about("Measure servers and disks as the published tables do")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true);
+    let is_of_lab = |command: &&options::Command| command.words.starts_with("lab ");
+    let lab = lab.subcommands(options::COMMANDS.iter().filter(is_of_lab).map(of_table));
+    command.subcommands(options::COMMANDS.iter().filter(|command| !is_of_lab(command)).map(of_table)).subcommand(lab)
+}
+
+/// A command as the table has it.
+fn of_table(command: &'static options::Command) -> Command {
+    let name = command.words.rsplit(' ').next().unwrap_or_default();
+    let mut built = Command::new(name).about(command.about).args_override_self(true);
+    if !command.more.is_empty() {
+        built = built.long_about(command.more);
+    }
+    if let Some(after) = after(command.words) {
+        built = built.after_help(after);
+    }
+    let places =
+        command.places.iter().map(|place| value_of(Arg::new(place.name), place).required(place.default.is_empty()));
+    let flags = command.options().map(|option| {
+        let flag = Arg::new(option.name).long(option.name);
+        match option.value {
+            Value::Switch => flag.action(ArgAction::SetTrue).help(option.help),
+            // The default is what holds where neither environment nor file says anything.
+            value if command.is_serve() => flag.value_name(value.name()).help(option.long_help()),
+            _ => value_of(flag, option),
+        }
+    });
+    built.args(places).args(flags)
+}
+
+fn value_of(arg: Arg, option: &'static Opt) -> Arg {
+    let arg = arg.value_name(option.value.name()).help(option.help);
+    if option.default.is_empty() { arg } else { arg.default_value(option.default) }
+}
+
+/// What stands below the options.
+fn after(words: &str) -> Option<String> {
+    match words {
+        "serve" => Some(format!("{OPTIONS_INTRO}\nExit codes:\n{}", crate::exit::Plain)),
+        "lab minram" => Some(MINRAM_EXAMPLES.to_owned()),
+        _ => None,
+    }
 }
 
 #[cfg(test)]

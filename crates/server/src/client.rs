@@ -1,22 +1,23 @@
-//! One GET to a running server: enough HTTP for `ramekin memory`, and no more.
+//! One GET to a running server, for `ramekin memory`: an address as people write it, and what a refusal means to them.
 //!
-//! It asks in HTTP/1.0, so that the answer is plain bytes up to the end of the connection. What comes back
-//! is bounded: an address that is not a ramekin must not fill our memory.
+//! ```text
+//!   URL, key, certificates ─► TCP, or TLS over it ─► the lab's connection (HTTP/1.1, bounded) ─► body, or what to do
+//! ```
 
 use crate::tls;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Kind, Result};
+use ramekin_lab::http::{Connection, Opener, Stream};
 use rustls::pki_types::ServerName;
-use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::Duration;
 
-/// Largest answer, bytes.
-const ANSWER_MAX: u64 = 16 << 20;
+/// Largest answer, bytes: an address that is not a ramekin must not fill our memory.
+const ANSWER_MAX: usize = 16 << 20;
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An address cut into its parts.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct Url {
     tls: bool,
     host: String,
@@ -28,26 +29,40 @@ struct Url {
 pub fn get(url: &str, path: &str, api_key: Option<&str>, trusted: Option<&Path>) -> Result<Vec<u8>> {
     let url = Url::parse(url)?;
     let place = format!("{}:{}", url.host, url.port);
-    let stream =
-        connect(&url).map_err(|error| Error::io(format!("no answer: {error}; is the server up?")).at(&place))?;
     let key = api_key.map(|key| format!("api-key: {key}\r\n")).unwrap_or_default();
-    let request = format!("GET {}{path} HTTP/1.0\r\nHost: {}\r\n{key}\r\n", url.path, url.host);
-    let answer = match (url.tls, trusted) {
-        (false, _) => exchange(stream, &request),
-        (true, Some(trusted)) => {
-            let name = ServerName::try_from(url.host.clone())
-                .map_err(|_| Error::invalid(format!("'{}' is not a name that a certificate can have", url.host)))?;
-            let session = rustls::ClientConnection::new(tls::client(trusted)?, name)
-                .map_err(|error| Error::io(error.to_string()).at(&place))?;
-            exchange(rustls::StreamOwned::new(session, stream), &request)
-        }
-        (true, None) => return Err(Error::invalid("for https name the certificates to trust with --ca FILE")),
-    };
-    let answer = answer.map_err(|error| Error::io(format!("the connection failed: {error}")).at(&place))?;
-    body(&answer).map(<[u8]>::to_vec).map_err(|error| error.at(&place))
+    let request = format!("GET {}{path} HTTP/1.1\r\nHost: {}\r\n{key}Connection: close\r\n\r\n", url.path, url.host);
+    let mut connection = Connection::over(opener(&url, trusted)?, ANSWER_MAX);
+    connection.open().map_err(|error| error.at(&place))?;
+    let answer = connection.send(request.as_bytes()).map_err(|error| match error.kind() {
+        Kind::Malformed | Kind::TooLarge => Error::malformed(format!("what answers there is no ramekin: {error}")),
+        _ => Error::io(format!("the connection failed: {error}")),
+    });
+    let answer = answer.map_err(|error| error.at(&place))?;
+    body(answer.status, answer.body).map(<[u8]>::to_vec).map_err(|error| error.at(&place))
 }
 
-fn connect(url: &Url) -> std::io::Result<TcpStream> {
+/// How the address is reached.
+fn opener(url: &Url, trusted: Option<&Path>) -> Result<Opener> {
+    let url = url.clone();
+    if !url.tls {
+        return Ok(Box::new(move || Ok(Box::new(connect(&url)?) as Box<dyn Stream>)));
+    }
+    let trusted = trusted.ok_or_else(|| Error::invalid("for https name the certificates to trust with --ca FILE"))?;
+    let config = tls::client(trusted)?;
+    let name = ServerName::try_from(url.host.clone())
+        .map_err(|_| Error::invalid(format!("'{}' is not a name that a certificate can have", url.host)))?;
+    Ok(Box::new(move || {
+        let session = rustls::ClientConnection::new(config.clone(), name.clone());
+        let session = session.map_err(|error| Error::io(error.to_string()))?;
+        Ok(Box::new(rustls::StreamOwned::new(session, connect(&url)?)) as Box<dyn Stream>)
+    }))
+}
+
+fn connect(url: &Url) -> Result<TcpStream> {
+    reach(url).map_err(|error| Error::io(format!("no answer: {error}; is the server up?")))
+}
+
+fn reach(url: &Url) -> std::io::Result<TcpStream> {
     let mut last = std::io::Error::new(std::io::ErrorKind::NotFound, "the name has no address");
     for address in (url.host.as_str(), url.port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, TIMEOUT) {
@@ -62,27 +77,12 @@ fn connect(url: &Url) -> std::io::Result<TcpStream> {
     Err(last)
 }
 
-fn exchange(mut stream: impl Read + Write, request: &str) -> std::io::Result<Vec<u8>> {
-    stream.write_all(request.as_bytes())?;
-    stream.flush()?;
-    let mut answer = Vec::new();
-    stream.take(ANSWER_MAX).read_to_end(&mut answer)?;
-    Ok(answer)
-}
-
 /// The body of an answer with status 200; anything else is an error with the server's own words.
-fn body(answer: &[u8]) -> Result<&[u8]> {
-    let wrong = || Error::malformed("what answers there does not speak HTTP");
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n").ok_or_else(wrong)?;
-    let head = std::str::from_utf8(&answer[..end]).map_err(|_| wrong())?;
-    let mut words = head.split_whitespace();
-    let (version, status) = (words.next().ok_or_else(wrong)?, words.next().ok_or_else(wrong)?);
-    let body = &answer[end + 4..];
+fn body(status: u16, body: &[u8]) -> Result<&[u8]> {
     match status {
-        _ if !version.starts_with("HTTP/1.") => Err(wrong()),
-        "200" => Ok(body),
-        "401" | "403" => Err(Error::invalid(format!("status {status}: give the key with --api-key"))),
-        "404" => Err(Error::not_found("status 404: this server keeps no ledger; is it a ramekin?")),
+        200 => Ok(body),
+        401 | 403 => Err(Error::invalid(format!("status {status}: give the key with --api-key"))),
+        404 => Err(Error::not_found("status 404: this server keeps no ledger; is it a ramekin?")),
         _ => Err(Error::io(format!("status {status}: {}", String::from_utf8_lossy(&body[..body.len().min(500)])))),
     }
 }
@@ -133,17 +133,23 @@ mod tests {
 
     #[test]
     fn answers_are_told_apart() {
-        assert_eq!(body(b"HTTP/1.0 200 OK\r\na: b\r\n\r\n{}").unwrap(), b"{}");
-        for wrong in [
-            &b""[..],
-            b"\r\n\r\n",
-            b"SSH-2.0\r\n\r\n",
-            b"HTTP/1.0 500 x\r\n\r\noops",
-            b"HTTP/1.1\r\n\r\n",
-            b"\xff\xff\r\n\r\n",
-        ] {
-            assert!(body(wrong).is_err());
-        }
-        assert!(body(b"HTTP/1.1 401 x\r\n\r\n").unwrap_err().message().contains("--api-key"));
+        assert_eq!(body(200, b"{}").unwrap(), b"{}");
+        assert!(body(401, b"").unwrap_err().message().contains("--api-key"));
+        assert!(body(404, b"").unwrap_err().message().contains("is it a ramekin"));
+        assert!(body(500, b"oops").unwrap_err().message().contains("oops"));
+    }
+
+    #[test]
+    fn who_speaks_no_http_is_named() {
+        use std::io::{Read, Write};
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+            stream.write_all(b"SSH-2.0\r\n\r\n").unwrap();
+        });
+        let error = get(&format!("127.0.0.1:{port}"), "/memory", None, None).unwrap_err();
+        assert!(error.message().contains("no ramekin") && error.message().contains(&port.to_string()), "{error}");
     }
 }

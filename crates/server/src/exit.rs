@@ -94,3 +94,17 @@ impl fmt::Display for Plain {
         TABLE.iter().try_for_each(|(code, meaning)| writeln!(f, "  {code:>2} {meaning}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_for_operators_names_each_code() {
+        let page = include_str!("../../../docs/OPERATIONS.md");
+        let (_, codes) = page.split_once("## Exit codes").unwrap();
+        for (code, meaning) in TABLE {
+            assert!(codes.contains(&format!("\n| {code} | ")), "{code}:{meaning}");
+        }
+    }
+}

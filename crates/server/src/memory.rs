@@ -18,7 +18,7 @@ use std::path::Path;
 const BAR: usize = 24;
 
 #[derive(Deserialize)]
-struct Answer {
+struct LedgerResponse {
     result: Ledger,
 }
 
@@ -58,7 +58,7 @@ pub fn run(arguments: &clap::ArgMatches) -> Result<(), Failure> {
 
 fn read(answer: &[u8]) -> Result<Ledger> {
     let wrong = |error: serde_json::Error| Error::malformed(format!("what answers there is not a ledger: {error}"));
-    serde_json::from_slice::<Answer>(answer).map(|answer| answer.result).map_err(wrong)
+    serde_json::from_slice::<LedgerResponse>(answer).map(|answer| answer.result).map_err(wrong)
 }
 
 fn signed(bytes: i64) -> String {

@@ -1,11 +1,18 @@
-//! The table of options, from which flags, environment, configuration file, help and docs derive.
+//! The options of every command: one table, from which flags, environment, configuration file, help and docs derive.
 //!
 //! ```text
-//!   flag --memory 256MiB  >  RAMEKIN_MEMORY=256MiB  >  memory = "256MiB" in the file  >  the default
+//!   table ─┬─► flags of each command, help, docs/options.md          values of a command: `read`
+//!          └─► serve: flag --memory 256MiB  >  RAMEKIN_MEMORY=256MiB  >  memory = "256MiB" in the file  >  the default
 //! ```
 //!
-//! An option has one name; the other two are made from it. A value is checked by the same rule wherever
+//! An option of `serve` has one name; the other two are made from it. A value is checked by the same rule wherever
 //! it stands, and an error says where that was.
+
+mod read;
+mod table;
+
+pub use read::Read;
+pub use table::{COMMANDS, SERVE as OPTIONS};
 
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::Engine;
@@ -27,9 +34,13 @@ pub enum Value {
     Level,
     Count,
     Seconds,
+    /// Of any other form, by this name: its command reads it.
+    Text(&'static str),
+    /// There is none: the option is there or not.
+    Switch,
 }
 
-/// One option of `ramekin serve`.
+/// One option, or one place of a command.
 pub struct Opt {
     pub name: &'static str,
     pub value: Value,
@@ -38,57 +49,28 @@ pub struct Opt {
     pub help: &'static str,
 }
 
-/// Every option of `ramekin serve`.
-pub const OPTIONS: &[Opt] = &[
-    Opt {
-        name: "data",
-        value: Value::Folder,
-        default: "./ramekin-data",
-        help: "Folder that holds all data; made if it is missing",
-    },
-    Opt {
-        name: "memory",
-        value: Value::Size,
-        default: "",
-        help: "Memory for the whole process, such as 256MiB; without it 80 % of the cgroup's limit, or half of the machine's memory",
-    },
-    Opt { name: "http", value: Value::Address, default: "127.0.0.1:6333", help: "Address of the REST door, or off" },
-    Opt {
-        name: "io",
-        value: Value::Engine,
-        default: "",
-        help: "I/O engine: uring, pread, or mmap (a baseline for the lab; the memory promise does not hold with it); without it the best that works",
-    },
-    Opt { name: "api-key", value: Value::Key, default: "", help: "Key that every request must bring" },
-    Opt { name: "read-only-api-key", value: Value::Key, default: "", help: "Key that allows reading only" },
-    Opt {
-        name: "tls-cert",
-        value: Value::File,
-        default: "",
-        help: "Certificate chain in PEM; with --tls-key the door speaks TLS",
-    },
-    Opt { name: "tls-key", value: Value::File, default: "", help: "Private key in PEM" },
-    Opt {
-        name: "cors",
-        value: Value::Origin,
-        default: "",
-        help: "Origin whose pages may use the door from a browser, such as https://example.org, or *; without it none",
-    },
-    Opt {
-        name: "connections",
-        value: Value::Count,
-        default: "",
-        help: "Connections at a time, at least 16, as far as half of the memory holds them; without it one for each 64KiB of the memory, at most 10000",
-    },
-    Opt { name: "log-level", value: Value::Level, default: "info", help: "error, warn, info, debug or trace" },
-    Opt {
-        name: "drain-s",
-        value: Value::Seconds,
-        default: "10",
-        help: "Seconds within which the server stops, whatever runs; open requests have all but the last quarter of them, or the last two",
-    },
-    Opt { name: "config", value: Value::File, default: "", help: "TOML file with these options by name" },
-];
+/// A command and all that it takes.
+pub struct Command {
+    /// As it is called, such as `lab io`.
+    pub words: &'static str,
+    pub about: &'static str,
+    /// What `--help` says beside; empty: nothing.
+    pub more: &'static str,
+    /// What stands there without a flag, in order; needed where there is no default.
+    pub places: &'static [Opt],
+    pub options: &'static [&'static [Opt]],
+}
+
+impl Command {
+    pub fn options(&self) -> impl Iterator<Item = &'static Opt> {
+        self.options.iter().flat_map(|part| part.iter())
+    }
+
+    /// Whether its options stand in the environment and in the file, too.
+    pub fn is_serve(&self) -> bool {
+        self.words == "serve"
+    }
+}
 
 /// Where a value was said.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -137,12 +119,15 @@ impl Value {
             Self::Level => "LEVEL",
             Self::Count => "NUMBER",
             Self::Seconds => "SECONDS",
+            Self::Text(name) => name,
+            Self::Switch => "",
         }
     }
 
     fn check(self, text: &str) -> Result<()> {
         let wrong = |message: &str| Err(Error::invalid(format!("'{text}' {message}")));
         match self {
+            Self::Text(_) | Self::Switch => Ok(()),
             Self::Folder | Self::File if text.is_empty() => Err(Error::invalid("the path is empty")),
             Self::Folder | Self::File => Ok(()),
             Self::Size => Size::parse(text).map(drop),
@@ -283,13 +268,32 @@ pub struct Markdown;
 #[cfg(test)]
 impl fmt::Display for Markdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let cell = |text: &str| text.replace('|', "\\|");
+        let code = |text: &str| if text.is_empty() { String::new() } else { format!("`{}`", cell(text)) };
+        writeln!(f, "# Options of `ramekin serve`\n\n{}", crate::cli::OPTIONS_INTRO)?;
         writeln!(f, "| flag | environment | in the file | default | |\n|---|---|---|---|---|")?;
         for option in OPTIONS {
-            let value = option.value.name().replace('|', "\\|");
-            let (flag, variable) = (option.flag(), option.variable());
-            let key = if option.name == "config" { String::new() } else { format!("`{}`", option.name) };
-            let default = if option.default.is_empty() { String::new() } else { format!("`{}`", option.default) };
-            writeln!(f, "| `{flag}` {value} | `{variable}` | {key} | {default} | {} |", option.help)?;
+            let (flag, variable, value) = (option.flag(), option.variable(), cell(option.value.name()));
+            let key = if option.name == "config" { "" } else { option.name };
+            let (key, default) = (code(key), code(option.default));
+            writeln!(f, "| `{flag}` {value} | `{variable}` | {key} | {default} | {} |", cell(option.help))?;
+        }
+        writeln!(f, "\n## Exit codes\n\n{}", crate::exit::Markdown)?;
+        writeln!(f, "# Options of the other commands\n\nEach is a flag; `ramekin COMMAND --help` says the same.")?;
+        for command in COMMANDS.iter().filter(|command| !command.is_serve()) {
+            let places: String = command.places.iter().map(|place| format!(" {}", place.value.name())).collect();
+            writeln!(f, "\n## `ramekin {}{places}`\n\n{}.", command.words, command.about)?;
+            if !command.more.is_empty() {
+                writeln!(f, "\n{}", command.more)?;
+            }
+            writeln!(f, "\n| | default | |\n|---|---|---|")?;
+            for place in command.places {
+                writeln!(f, "| {} | {} | {} |", place.value.name(), code(place.default), cell(place.help))?;
+            }
+            for option in command.options() {
+                let name = format!("`{}` {}", option.flag(), cell(option.value.name()));
+                writeln!(f, "| {} | {} | {} |", name.trim_end(), code(option.default), cell(option.help))?;
+            }
         }
         Ok(())
     }
@@ -350,6 +354,20 @@ mod tests {
     }
 
     #[test]
+    fn names_stand_once_and_defaults_are_values() {
+        for command in COMMANDS {
+            let mut names = std::collections::BTreeSet::new();
+            for option in command.places.iter().chain(command.options()) {
+                assert!(names.insert(option.name), "{}: {} stands twice", command.words, option.name);
+                if !option.default.is_empty() {
+                    option.value.check(option.default).unwrap();
+                }
+                assert!(!option.help.is_empty() && !option.help.ends_with('.'), "{}: {}", command.words, option.name);
+            }
+        }
+    }
+
+    #[test]
     fn unknown_names_are_found() {
         for text in ["memroy = 1", "config = \"x\"", "[memory]\nx = 1"] {
             let file = table(text);
@@ -365,8 +383,7 @@ mod tests {
     #[test]
     fn the_page_in_docs_is_this_table() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");
-        let text = format!("# Options of `ramekin serve`\n\n{}\n{}", crate::cli::OPTIONS_INTRO, Markdown)
-            + &format!("\n## Exit codes\n\n{}", crate::exit::Markdown);
+        let text = Markdown.to_string();
         if std::env::var_os("UPDATE_DOCS").is_some() {
             std::fs::write(path, &text).unwrap();
         }

@@ -8,62 +8,21 @@
 //! In a server a plan lives inside the budget like everything else: one at a time, its sample as large as there is memory.
 
 use crate::exit::Failure;
-use crate::lab::{Flag, Read, arguments, exit_of, switch};
+use crate::lab::exit_of;
+use crate::options::Read;
 use crate::process;
-use clap::{ArgMatches, Command};
+use clap::ArgMatches;
 use parking_lot::Mutex;
 use ramekin_base::{Error, Result};
-use ramekin_door_qdrant::{Wanted, decode, limits};
-use ramekin_lab::plan::{self, Asked, DiskRate, Planner, disk_rate, read_sample, sample_bytes};
+use ramekin_door_qdrant::{Wanted, decode};
+use ramekin_lab::plan::{self, DiskRate, PlanRequest, Planner, disk_rate, read_sample, sample_bytes};
 use ramekin_node::{Node, base_of, default_budget, least_of_all};
-use ramekin_vectors::Beside;
+use ramekin_vectors::FixedOverhead;
 use serde_json::{Value, json};
 use std::path::Path;
 
-const FLAGS: &[Flag] = &[
-    ("memory", "SIZE", "", "The budget [default: as that of a server here]"),
-    ("points", "N", "", "Points of the collection"),
-    ("dim", "N", "", "Dimensions of its vector"),
-    ("distance", "NAME", "Cosine", "Cosine, Dot, Euclid or Manhattan"),
-    ("payload-bytes", "N", "0", "Payload of each point, as JSON text"),
-    ("recall", "R", "0.95", "Wished recall@10"),
-    (
-        "collection",
-        "JSON",
-        "{}",
-        "More of the collection, as it is created, such as '{\"quantization_config\":{\"binary\":{}}}'",
-    ),
-    (
-        "file",
-        "FILE",
-        "",
-        "Several collections: a file with the body of POST /memory/plan; in place of --points and the rest",
-    ),
-    ("sample", "FILE", "", "Some of the vectors (.npy, .fvecs, .fbin): recall and speed are measured on them"),
-    ("sample-rows", "N", "100000", "So many of them at most"),
-    ("data", "DIR", ".", "Where the data will be: its disk is measured, and the sample is tried out there"),
-    ("svg", "FILE", "ramekin-plan.svg", "With --curve: where the picture goes"),
-];
-
-const ABOUT: &str = "\
-Before there is any data: what each structure will take in memory, on disk and at the peak of a build; whether it fits
-the budget, and if not the least budget that does; recall, reads a query and queries a second on this machine's disk
-and cores. With a sample of the vectors these are measured on it (it takes some seconds); without one they are ranges.
-
---curve plans from the least budget to the one that holds everything, as text and as SVG.";
-
 /// Memory of a sample that the command line reads.
 const SAMPLE_BYTES: u64 = 256 << 20;
-
-pub fn command() -> Command {
-    Command::new("plan")
-        .about("Say what collections will take and how fast they will be, before there is any data")
-        .long_about(ABOUT)
-        .args_override_self(true)
-        .args(arguments(FLAGS))
-        .arg(switch("curve", "Plan a whole curve of budgets"))
-        .arg(switch("json", "Print JSON instead of a table"))
-}
 
 pub fn run(arguments: &ArgMatches) -> Result<(), Failure> {
     let wanted = wanted(arguments).map_err(Failure::usage)?;
@@ -112,12 +71,12 @@ fn planned(arguments: &ArgMatches, wanted: &Wanted) -> Result<String> {
     let planner = Planner::new(disk_rate(&data)?, &folder, &wanted.expected, sample)?;
     // A budget is meant to hold in a cgroup.
     let base = base_of(process::code_bytes(), crate::serve::OTHER_THREADS, true);
-    let beside = |budget| beside(base, budget);
+    let overhead = |budget| overhead(base, budget);
     let budget = wanted.budget.unwrap_or_else(|| default_budget().0);
-    let asked = Asked { budget, least: least_of_all(base), beside: &beside, expected: &wanted.expected };
+    let request = PlanRequest { budget, least: least_of_all(base), overhead: &overhead, expected: &wanted.expected };
     let as_json = arguments.get_flag("json");
     if arguments.get_flag("curve") {
-        let plans = planner.curve(&asked)?;
+        let plans = planner.curve(&request)?;
         let svg = read.path("svg").unwrap_or_default();
         ramekin_lab::plan::write_svg(&svg, &plan::curve_svg(&plans, "ramekin plan: queries/s over the budget"))?;
         return Ok(match as_json {
@@ -125,7 +84,7 @@ fn planned(arguments: &ArgMatches, wanted: &Wanted) -> Result<String> {
             false => format!("{}\nwritten: {}\n", plan::curve_text(&plans), svg.display()),
         });
     }
-    let plan = planner.plan(&asked)?;
+    let plan = planner.plan(&request)?;
     Ok(match as_json {
         true => format!("{:#}\n", plan::json(&plan)),
         false => plan::text(&plan, &planner.disk()),
@@ -133,8 +92,8 @@ fn planned(arguments: &ArgMatches, wanted: &Wanted) -> Result<String> {
 }
 
 /// What stands beside collections in a budget.
-fn beside(base: u64, budget: u64) -> Beside {
-    Beside { used: base, floors: limits::floors(budget) }
+fn overhead(base: u64, budget: u64) -> FixedOverhead {
+    FixedOverhead { used: base, min_reservations: ramekin_door_qdrant::min_reservations(budget) }
 }
 
 /// The plans of a server.
@@ -178,10 +137,11 @@ impl OfServer {
         *disk = Some(rate.clone());
         let planner = Planner::new(rate, &folder, &wanted.expected, sample)?;
         let base = self.node.base_bytes();
-        let beside = |budget| beside(base, budget);
+        let overhead = |budget| overhead(base, budget);
         let budget = wanted.budget.unwrap_or_else(|| self.node.budget().limit());
-        let asked = Asked { budget, least: least_of_all(base), beside: &beside, expected: &wanted.expected };
-        Ok(plan::json(&planner.plan(&asked)?))
+        let request =
+            PlanRequest { budget, least: least_of_all(base), overhead: &overhead, expected: &wanted.expected };
+        Ok(plan::json(&planner.plan(&request)?))
     }
 
     /// As much of the sample as there is memory for.

@@ -14,13 +14,14 @@
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
 use crate::{VERSION, door, process, tls};
-use ramekin_base::{Clock, Error, Kind, Result, Size, SystemClock};
+use ramekin_base::{Clock, Error, Kind, Result, Size, SystemClock, supervise};
 use ramekin_node::{Folder, Node, NodeOptions};
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
 /// Threads that serve connections.
@@ -73,7 +74,7 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
         memory: settings.memory,
         code_bytes: process::code_bytes(),
         other_threads: OTHER_THREADS,
-        doors: ramekin_door_qdrant::limits::floors,
+        doors: ramekin_door_qdrant::min_reservations,
         clock: clock.clone(),
         on_fault: Box::new(move |error| drop(report_fault.send(error))),
     };
@@ -88,9 +89,10 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     match ended {
         Ok(end) => {
             runtime.shutdown_timeout(left(end) / 2);
-            match closed_in_time(node, left(end)) {
-                true => tracing::info!("stopped; everything acknowledged is on the disk"),
-                false => tracing::warn!("stopped while work was under way; everything acknowledged is in the log"),
+            match in_time("the closing of the folder", left(end), move || node.close()) {
+                Some(Ok(())) => tracing::info!("stopped; everything acknowledged is on the disk"),
+                Some(Err(error)) => tracing::error!("stopped; everything acknowledged is in the log, but {error}"),
+                None => tracing::warn!("stopped while work was under way; everything acknowledged is in the log"),
             }
             Ok(())
         }
@@ -112,16 +114,22 @@ async fn stop_while_opening(mut signals: Signals) {
     std::process::exit(0);
 }
 
-/// Closes the node. A thread that does not end does not keep the process: what is acknowledged is in the log already.
-fn closed_in_time(node: Node, at_most: Duration) -> bool {
-    let (closed, is_closed) = std::sync::mpsc::sync_channel(1);
-    let close = move || {
-        node.close();
+/// Does `work` on a thread of its own, which does not keep the process if it does not end in time: what is acknowledged is in
+/// the log already. A panic in it is an error.
+fn in_time(job: &'static str, at_most: Duration, work: impl FnOnce() + Send + 'static) -> Option<Result<()>> {
+    let (ended, has_ended) = std::sync::mpsc::sync_channel(1);
+    let run = move || {
+        let done = supervise::caught(job, || {
+            work();
+            Ok(())
+        });
         // Nobody listens any more if it took too long.
-        let _ = closed.send(());
+        let _ = ended.send(done);
     };
-    let thread = std::thread::Builder::new().name("close".to_owned()).spawn(close);
-    thread.is_ok() && is_closed.recv_timeout(at_most).is_ok()
+    match std::thread::Builder::new().name("close".to_owned()).spawn(run) {
+        Ok(_) => has_ended.recv_timeout(at_most).ok(),
+        Err(error) => Some(Err(Error::io(format!("the kernel refused a thread for {job}: {error}")))),
+    }
 }
 
 /// Binds the address of the door.
@@ -186,10 +194,7 @@ async fn serve(
             return Err(Failure::new(Exit::Lost, error));
         }
         ended = &mut door => {
-            let error = match ended {
-                Ok(Err(error)) => error,
-                _ => Error::bug("the door ended by itself"),
-            };
+            let error = ended_by_itself(ended);
             let exit = if error.kind() == Kind::NoMemory { Exit::Budget } else { Exit::Other };
             return Err(Failure::new(exit, error));
         }
@@ -199,7 +204,12 @@ async fn serve(
     // The door may be gone already; then there is nothing to stop.
     let _ = stop_door.send(cut);
     let end = tokio::select! {
-        _ = &mut door => end,
+        ended = &mut door => {
+            if !matches!(ended, Ok(Ok(()))) {
+                tracing::error!("{}", ended_by_itself(ended));
+            }
+            end
+        }
         () = tokio::time::sleep_until(cut) => {
             tracing::warn!("some requests did not end in time and are cut");
             end
@@ -211,6 +221,15 @@ async fn serve(
     };
     door.abort();
     Ok(end)
+}
+
+/// Why the door ended, which does so only when it is told to.
+fn ended_by_itself(ended: Result<Result<()>, JoinError>) -> Error {
+    match ended.map_err(JoinError::try_into_panic) {
+        Ok(Err(error)) => error,
+        Err(Ok(panic)) => supervise::error_of("the door", &*panic),
+        _ => Error::bug("the door ended by itself"),
+    }
 }
 
 /// SIGTERM and SIGINT.
@@ -239,4 +258,31 @@ fn log_panics() {
         let thread = std::thread::current();
         tracing::error!("panic in thread {}: {info}", thread.name().unwrap_or("without a name"));
     }));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_close_that_panics_is_told_apart_from_one_that_takes_long() {
+        let soon = Duration::from_secs(60);
+        assert!(matches!(in_time("a test", soon, || {}), Some(Ok(()))));
+        let error = in_time("a test", soon, || panic!("planted by a test")).unwrap().unwrap_err();
+        assert!(error.message().contains("a test panicked") && error.message().contains("planted"), "{error}");
+        let (stay, gate) = std::sync::mpsc::sync_channel::<()>(0);
+        assert!(in_time("a test", Duration::from_millis(10), move || _ = gate.recv()).is_none());
+        drop(stay);
+    }
+
+    fn planted() -> Result<()> {
+        panic!("planted by a test")
+    }
+
+    #[tokio::test]
+    async fn a_door_that_panics_says_so() {
+        let door = tokio::spawn(async { planted() });
+        let error = ended_by_itself(door.await);
+        assert!(error.message().contains("the door panicked") && error.message().contains("planted"), "{error}");
+    }
 }

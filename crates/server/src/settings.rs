@@ -3,7 +3,7 @@
 //! Besides the disk crate this is the only place that reads a file: the configuration, certificates and
 //! keys. They are read once at the start, are bounded, and hold no data.
 
-use crate::options::{OPTIONS, Resolved, mistyped_variables};
+use crate::options::{Resolved, mistyped_variables};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::Engine;
 use ramekin_node::default_budget;
@@ -103,11 +103,4 @@ pub fn read_file(path: &Path) -> Result<Vec<u8>> {
         return Err(Error::too_large(format!("larger than {}", Size(FILE_MAX))).at(path.display()));
     }
     Ok(bytes)
-}
-
-/// The arguments of `serve`, one for each row of the table.
-pub fn arguments() -> impl Iterator<Item = clap::Arg> {
-    OPTIONS.iter().map(|option| {
-        clap::Arg::new(option.name).long(option.name).value_name(option.value.name()).help(option.long_help())
-    })
 }

@@ -1,5 +1,5 @@
 //! What grows from outside bytes carries what it is booked with: in the code that reads requests no list, text or map stands
-//! that can grow without asking, nor in the code that asks filters of points. `BookedVec` and `Room` of `memory` ask; messages
+//! that can grow without asking, nor in the code that asks filters of points. `BookedVec` and `SharedReservation` of `memory` ask; messages
 //! are written by `base::message`, which ends.
 //!
 //! Like the checks of `floors.rs` this reads text, not syntax.
@@ -21,12 +21,8 @@ const HELD_TO_IT: &[&str] = &[
 ];
 
 /// What of them is not: indexes are built within what a merge or a seal has booked, and no request waits there.
-const NOT_HELD: &[&str] = &[
-    "crates/fields/src/column/pack.rs",
-    "crates/fields/src/index/build.rs",
-    "crates/fields/src/index/sort.rs",
-    "crates/fields/src/index/tests.rs",
-];
+const NOT_HELD: &[&str] =
+    &["crates/fields/src/column/pack.rs", "crates/fields/src/index/build.rs", "crates/fields/src/index/tests.rs"];
 
 /// What can grow without asking.
 const REFUSED: &[&str] = &[
@@ -58,8 +54,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("wire/parts.rs", "name.to_owned()", "a checked name, booked in the line before"),
     ("wire/vector.rs", "Vec<Column>", "at most 64 columns"),
     ("wire/vector.rs", "checked_name(name)?.to_owned()", "at most 64 names of 255 bytes"),
-    ("wire/vector.rs", "present: Vec::new(), data: Vec::new()", "both grow by `Room::extend` alone"),
-    ("wire/vector.rs", "data: &mut Vec<f32>", "grows by `Room::extend` alone"),
+    ("wire/vector.rs", "present: Vec::new(), data: Vec::new()", "both grow by `SharedReservation::extend` alone"),
+    ("wire/vector.rs", "data: &mut Vec<f32>", "grows by `SharedReservation::extend` alone"),
     (
         "fields/src/",
         "Map<String, Value>",
@@ -154,7 +150,7 @@ fn what_holds_outside_bytes_cannot_grow_without_asking() {
             }
         }
     }
-    assert!(found.is_empty(), "use BookedVec, Room and message, or name the bound:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "use BookedVec, SharedReservation and message, or name the bound:\n{}", found.join("\n"));
     for ((file, fragment, _), used) in EXCEPTIONS.iter().zip(used) {
         assert!(used, "the exception of {file} is not needed any more: {fragment}");
     }

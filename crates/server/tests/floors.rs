@@ -3,6 +3,7 @@
 //! ```text
 //!   every crate states its floor     every arrow points down        siblings never meet
 //!   only `disk` opens files          every queue has a bound        no names that say nothing
+//!   inside a crate: no cycle between folders, none of more than three files in one (`graph/mod.rs`)
 //! ```
 //!
 //! The checks read text, not syntax. They are meant to catch what slips in, not who wants to cheat.
@@ -12,6 +13,8 @@
     clippy::disallowed_methods,
     reason = "a test may panic in its helpers, and reads the tree"
 )]
+
+mod graph;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,6 +45,12 @@ const MAY_BE_UNSAFE: &[(&str, &str)] = &[
     ("server", "the allocator's settings, and the process's own mappings"),
     ("vecmath", "SIMD"),
 ];
+
+/// Crates whose modules stand in folders that know each other in one direction only.
+const IN_FOLDERS: &[&str] = &["ann", "disk", "door-qdrant", "pages"];
+
+/// Files of one folder that may know each other in a circle.
+const CIRCLE_MAX: usize = 3;
 
 /// Queues without a bound.
 const UNBOUNDED: &[&str] = &["mpsc::channel()", "unbounded_channel", "unbounded()", "SegQueue", "mpsc::channel::<"];
@@ -173,6 +182,7 @@ fn floors_are_those_of_the_design() {
         ("runs", 4),
         ("ann", 5),
         ("fields", 5),
+        ("engine", 5),
         ("vectors", 6),
         ("door-qdrant", 7),
         ("node", 7),
@@ -251,6 +261,56 @@ fn no_wire_below_the_doors() {
             assert!(!manifest.contains(word), "{name} on floor {} must not use {word}", one.floor);
         }
     }
+}
+
+#[test]
+fn folders_know_each_other_in_one_direction() {
+    let mut wrong = Vec::new();
+    for name in IN_FOLDERS {
+        let graph = graph::of_crate(&root().join("crates").join(name).join("src"));
+        assert!(graph.len() > 5 && graph.values().any(|arrows| arrows.len() > 2), "{name}: the arrows were not found");
+        let folders = graph::of_folders(&graph);
+        wrong.extend(
+            graph::cycles(&folders).iter().map(|cycle| format!("{name}: between folders: {}", cycle.join(", "))),
+        );
+        for folder in folders.keys() {
+            let cycles = graph::cycles(&graph::inside(&graph, folder));
+            let long = cycles.iter().filter(|cycle| cycle.len() > CIRCLE_MAX);
+            wrong.extend(long.map(|cycle| format!("{name}: in {folder}: {}", cycle.join(", "))));
+        }
+    }
+    assert!(wrong.is_empty(), "move an item to the file that its users are above:\n{}", wrong.join("\n"));
+}
+
+/// Arrows are found however a path is written, and go to the file that defines the item.
+#[test]
+fn planted_arrows_are_found() {
+    let graph = graph::of_texts(&[
+        (&[], "lib.rs", "mod a; mod b; mod c; mod d; pub use b::deep::Item;"),
+        (
+            &["a"],
+            "a.rs",
+            "use crate::{b, c::{self as see, Two as Three}}; fn f<'x>(i: &'x crate::Item) { b::of('{', \"crate::d::No\") }",
+        ),
+        (
+            &["b"],
+            "b/mod.rs",
+            "pub mod deep; pub(crate) use deep::*; pub fn of() {} #[cfg(test)] mod tests { use crate::d::No; }",
+        ),
+        (
+            &["b", "deep"],
+            "b/deep.rs",
+            "pub struct Item; impl Item { fn g() { super::super::c::go() } } // crate::d::No",
+        ),
+        (&["c"], "c.rs", "pub struct Two; pub fn go() { use crate::b::Item; }"),
+        (&["d"], "d.rs", "pub struct No; #[cfg(test)] use crate::a::f;"),
+    ]);
+    let to = |file: &str| graph[file].iter().map(String::as_str).collect::<Vec<_>>();
+    assert_eq!(to("a.rs"), ["b/deep.rs", "b/mod.rs", "c.rs"]);
+    assert_eq!((to("b/mod.rs"), to("b/deep.rs"), to("c.rs")), (vec!["b/deep.rs"], vec!["c.rs"], vec!["b/deep.rs"]));
+    assert_eq!(to("d.rs"), [""; 0]);
+    assert_eq!(graph::cycles(&graph::of_folders(&graph)), [["b", "c"]]);
+    assert!(graph::cycles(&graph::inside(&graph, "b")).is_empty());
 }
 
 /// The checks themselves find what they are for.

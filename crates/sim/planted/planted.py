@@ -32,7 +32,7 @@ BUGS = [
     ),
     (
         "skip the checksum of a page",
-        "crates/pages/src/file.rs",
+        "crates/pages/src/cache/file.rs",
         "self.tables.checksums.get(number as usize) == Some(&page_crc(self.tables.footer.identity, number, page))",
         "self.tables.checksums.get(number as usize).is_some() && !page.is_empty()",
     ),
@@ -51,8 +51,8 @@ BUGS = [
     (
         "keep the reserve from deletes",
         "crates/storage/src/reserve.rs",
-        "Claim::Delete => held.bytes.saturating_sub(",
-        "Claim::Delete => held.bytes + 0 * held.bytes.saturating_sub(",
+        "ReserveClaim::Delete => held.bytes.saturating_sub(",
+        "ReserveClaim::Delete => held.bytes + 0 * held.bytes.saturating_sub(",
     ),
     (
         "publish the manifest before its bytes are synced",
@@ -68,7 +68,7 @@ BUGS = [
     ),
     (
         "forget to sync a finished page file",
-        "crates/pages/src/writer.rs",
+        "crates/pages/src/format/writer.rs",
         "self.disk.sync(Sync::File(&self.file))?;",
         "",
     ),
@@ -87,7 +87,7 @@ BUGS = [
     (
         "keep the old place of a point that is replaced",
         "crates/vectors/src/collection.rs",
-        "        view.frozen.iter().for_each(|part| part.kill(&batch.ids));\n",
+        "        view.immutable.iter().for_each(|part| part.kill(&batch.ids));\n",
         "",
     ),
     (
@@ -104,15 +104,15 @@ BUGS = [
     ),
     (
         "fold an older run above a newer one",
-        "crates/vectors/src/fold.rs",
+        "crates/vectors/src/patch_compaction.rs",
         "for run in part.runs.iter().rev() {",
         "for run in part.runs.iter() {",
     ),
     (
         "lose the changed payloads of a merged segment",
         "crates/vectors/src/merge.rs",
-        "changed: run.filter(|_| what != Walk::Ids)",
-        "changed: run.filter(|_| what == Walk::Payloads && account.used() == u64::MAX)",
+        ".filter(|_| what != Walk::Ids)",
+        ".filter(|_| what == Walk::Payloads && account.used() == u64::MAX)",
     ),
 ]
 
@@ -153,7 +153,7 @@ RULES = [
 
 
 def simulator(seeds: int) -> tuple[list[str], dict[str, str]]:
-    return ["cargo", "run", "--release", "--quiet", "-p", "ramekin-sim", "--", "--seeds", str(seeds)], {}
+    return ["cargo", "run", "--profile", "fast", "--quiet", "-p", "ramekin-sim", "--", "--seeds", str(seeds)], {}
 
 
 def model(seeds: int) -> tuple[list[str], dict[str, str]]:

@@ -131,24 +131,27 @@ impl Life {
                 self.write(Write::Payload { points: few(rng), change }, model)
             }
             Step::Index => {
-                let index = FieldConfig { schema: Arc::new(Schema::Integer { lookup: true, range: true }), echo: None };
+                let index = FieldConfig {
+                    schema: Arc::new(Schema::Integer { lookup: true, range: true }),
+                    client_config: None,
+                };
                 let index = Some(index).filter(|_| rng.chance(0.8));
                 self.change(|| {
                     self.store.set_index(NAME, FieldPath::of_key("n"), index)?;
-                    self.store.turn();
+                    self.store.step();
                     Ok(())
                 })
             }
-            Step::Rotate => self.change(|| self.store.freeze_for_tests(NAME).map(|_| ())),
+            Step::Rotate => self.change(|| self.store.rotate_for_tests(NAME).map(|_| ())),
             Step::Fold => self.change(|| {
                 self.store.fold_for_tests(NAME)?;
-                self.store.turn();
+                self.store.step();
                 Ok(())
             }),
             Step::Background => {
                 self.clock.advance(Duration::from_millis(rng.below(3000)));
                 self.change(|| {
-                    self.store.turn();
+                    self.store.step();
                     Ok(())
                 })
             }
@@ -170,7 +173,7 @@ impl Life {
         let handed = unless_panic(|| -> Result<()> {
             let done = Box::new(move |outcome| _ = done.send(outcome));
             self.store.write(NAME, asked, Wait::Visible, Vec::new(), done)?;
-            self.store.turn_writer();
+            self.store.step_writer();
             Ok(())
         });
         match handed {

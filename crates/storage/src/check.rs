@@ -11,7 +11,7 @@ use crate::begun;
 use crate::storage::{found_files, log_folder, read_manifest, set_log_end};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::Disk;
-use ramekin_log::{Position, repair};
+use ramekin_log::{Lsn, repair};
 use ramekin_memory::Account;
 use ramekin_pages::Pages;
 use serde::Serialize;
@@ -132,11 +132,11 @@ fn check_log(
     disk: &dyn Disk,
     folder: &Path,
     account: &Account,
-    durable: Range<Position>,
+    durable: Range<Lsn>,
     begun: bool,
     repair_log: bool,
     report: &mut Report,
-) -> Result<Option<Position>> {
+) -> Result<Option<Lsn>> {
     let log = log_folder(folder);
     let bytes = disk.list(&log)?.iter().map(|entry| entry.bytes).sum();
     let found = repair(disk, &log, account, durable, begun, !repair_log);

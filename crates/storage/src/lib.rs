@@ -32,5 +32,5 @@ pub mod whole;
 pub use check::{FileReport, Report, check};
 pub use edits::{Sink, Write};
 pub use manifest::{Head, read_app};
-pub use reserve::{Claim, Reserve};
+pub use reserve::{Reserve, ReserveClaim};
 pub use storage::{Manifest, Storage};

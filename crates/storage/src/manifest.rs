@@ -21,7 +21,7 @@
 //! Here are pure functions over bytes; fuzz targets call them.
 
 use ramekin_base::{Error, Kind, Result};
-use ramekin_log::Position;
+use ramekin_log::Lsn;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::ops::Range;
@@ -60,9 +60,9 @@ pub enum Record {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Head {
     /// Replay starts here; everything before it is in the files.
-    pub log_from: Position,
+    pub log_from: Lsn,
     /// The log was durable up to here; what the files hold of its effects lies before.
-    pub log_durable: Position,
+    pub log_durable: Lsn,
     /// Numbers below this one have been given to files. A commit raises it to what was given out.
     pub next_file: u64,
     /// The store's own JSON.
@@ -71,7 +71,7 @@ pub struct Head {
 
 impl Head {
     /// Replay starts at `log.start`; the log is durable up to `log.end`.
-    pub fn new(log: Range<Position>, app: &impl Serialize) -> Result<Self> {
+    pub fn new(log: Range<Lsn>, app: &impl Serialize) -> Result<Self> {
         Ok(Self { log_from: log.start, log_durable: log.end, next_file: 0, app: raw(app)? })
     }
 
@@ -81,7 +81,7 @@ impl Head {
     }
 
     /// Where replay starts, and up to where the log must reach.
-    pub fn log(&self) -> Range<Position> {
+    pub fn log(&self) -> Range<Lsn> {
         self.log_from..self.log_from.max(self.log_durable)
     }
 

@@ -39,7 +39,7 @@ const LEAST_FOR_DELETES: u64 = 512 << 10;
 
 /// Who may use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Claim {
+pub enum ReserveClaim {
     /// What is small, and without which nothing gets smaller: records of deletes, names that go, the manifest.
     Delete,
     /// What writes files to free others, and the log.
@@ -119,14 +119,14 @@ impl Reserve {
     }
 
     /// Gives up a part of it for `claim`. False: there is nothing to give. A disk that fails meanwhile is not a full one.
-    pub fn give(&self, claim: Claim) -> Result<bool> {
+    pub fn give(&self, claim: ReserveClaim) -> Result<bool> {
         let mut held = self.held.lock();
         if std::mem::take(&mut held.spare) {
             return self.disk.rename(&self.folder.join(SPARE), None).map(|()| true);
         }
         let left = match claim {
-            Claim::Delete => held.bytes.saturating_sub((held.wanted / PART_OF_STEP).clamp(STEP.0, STEP.1)),
-            Claim::Tidy => held.bytes.min(held.for_deletes()),
+            ReserveClaim::Delete => held.bytes.saturating_sub((held.wanted / PART_OF_STEP).clamp(STEP.0, STEP.1)),
+            ReserveClaim::Tidy => held.bytes.min(held.for_deletes()),
         };
         let left = left / BLOCK * BLOCK;
         if left >= held.bytes {

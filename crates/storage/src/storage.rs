@@ -12,11 +12,11 @@ use crate::begun;
 use crate::edits::{self, Edits, Named, Target, Window, Write, files_bytes};
 use crate::manifest::{self, FOLDER, Head, Layout, Record, Source, VERSION, scan};
 use crate::reserve::Reserve;
-use crate::whole::{self, WHOLE_MAX, Whole};
+use crate::whole::{self, WHOLE_MAX, WholeManifest};
 use parking_lot::Mutex;
 use ramekin_base::{Error, Kind, Result};
 use ramekin_disk::{Disk, Entry, Failed, Sync};
-use ramekin_log::{Log, Position};
+use ramekin_log::{Log, Lsn};
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{PageFile, Pages};
 use serde_json::value::RawValue;
@@ -323,8 +323,8 @@ impl Storage {
     pub fn open_log(
         &self,
         account: &Account,
-        durable: Range<Position>,
-        replay: &mut dyn FnMut(Position, &[u8]) -> Result<()>,
+        durable: Range<Lsn>,
+        replay: &mut dyn FnMut(Lsn, &[u8]) -> Result<()>,
     ) -> Result<Log> {
         let begun = begun::is_marked(&*self.disk, &self.folder)?;
         let log = Log::open(self.disk.clone(), &log_folder(&self.folder), account, durable, begun, replay)?;
@@ -401,7 +401,7 @@ fn read_found(mut window: Window, account: &Account, names: &Account) -> Result<
             return Err(manifest::corrupt(0, &format!("a length of {len}")));
         }
         memory.grow(len * WHOLE_COPIES)?;
-        let Whole { files, app, .. } = {
+        let WholeManifest { files, app, .. } = {
             let read = whole::decode(window.bytes(json.start, len as usize)?)?;
             head = Some(read.head());
             read
@@ -430,7 +430,7 @@ fn check_names(named: &BTreeMap<u64, Vec<String>>, next_file: u64) -> Result<()>
 }
 
 /// Notes that the log ends at another place now, after it was cut.
-pub(crate) fn set_log_end(disk: &Arc<dyn Disk>, folder: &Path, account: &Account, end: Position) -> Result<()> {
+pub(crate) fn set_log_end(disk: &Arc<dyn Disk>, folder: &Path, account: &Account, end: Lsn) -> Result<()> {
     let Some(Found { manifest, .. }) = read_manifest(disk, folder, account, account)? else { return Ok(()) };
     let Manifest { mut head, mut window, layout, .. } = manifest;
     if layout.version < VERSION {

@@ -9,7 +9,7 @@
 
 use crate::manifest::{BLOCK, Head, LINE, corrupt, line};
 use ramekin_base::{Error, Result};
-use ramekin_log::Position;
+use ramekin_log::Lsn;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -18,10 +18,10 @@ pub(crate) const WHOLE_MAX: u64 = 64 << 20;
 
 /// What a store must know to open its data again.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Whole {
-    pub log_from: Position,
+pub struct WholeManifest {
+    pub log_from: Lsn,
     #[serde(default)]
-    pub log_durable: Position,
+    pub log_durable: Lsn,
     /// The page files that are alive: names such as `files/000123.seg`.
     pub files: Vec<String>,
     pub next_file: u64,
@@ -29,7 +29,7 @@ pub struct Whole {
     pub app: Box<RawValue>,
 }
 
-impl Whole {
+impl WholeManifest {
     pub(crate) fn head(&self) -> Head {
         let (log_from, log_durable, next_file) = (self.log_from, self.log_durable, self.next_file);
         Head { log_from, log_durable, next_file, app: RawValue::NULL.to_owned() }
@@ -37,7 +37,7 @@ impl Whole {
 }
 
 /// The whole file: line, JSON, spaces up to a block.
-pub fn encode(whole: &Whole) -> Result<Vec<u8>> {
+pub fn encode(whole: &WholeManifest) -> Result<Vec<u8>> {
     let json =
         serde_json::to_vec(whole).map_err(|error| Error::bug(format!("the manifest cannot be written: {error}")))?;
     let mut bytes = line(1, json.len() as u64, crc32c::crc32c(&json)).0;
@@ -47,6 +47,6 @@ pub fn encode(whole: &Whole) -> Result<Vec<u8>> {
 }
 
 /// The JSON that stands after the first line, which was verified with it.
-pub fn decode(json: &[u8]) -> Result<Whole> {
+pub fn decode(json: &[u8]) -> Result<WholeManifest> {
     serde_json::from_slice(json).map_err(|error| corrupt(LINE as u64, &format!("its JSON cannot be read: {error}")))
 }

@@ -4,10 +4,10 @@
 use ramekin_base::{Kind, Result, Rng};
 use ramekin_disk::sim::{Counts, Faults, SimDisk, Trigger};
 use ramekin_disk::{Aligned, Disk, Open, ReadOp, Sync};
-use ramekin_log::{Log, Position};
+use ramekin_log::{Log, Lsn};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::{PageFile, Pages, Priority};
-use ramekin_storage::{Claim, Head, Storage, check, read_app};
+use ramekin_storage::{Head, ReserveClaim, Storage, check, read_app};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ struct Store {
     files: Vec<(String, Arc<PageFile>)>,
     growing: Vec<u64>,
     sealed: u64,
-    log_from: Position,
+    log_from: Lsn,
     /// The manifest's edits are.
     is_short: bool,
 }
@@ -96,7 +96,7 @@ impl Store {
         Ok((name, file))
     }
 
-    fn commit(&mut self, files: Vec<(String, Arc<PageFile>)>, sealed: u64, log_from: Position) -> Result<()> {
+    fn commit(&mut self, files: Vec<(String, Arc<PageFile>)>, sealed: u64, log_from: Lsn) -> Result<()> {
         let key = |name: &str| name.trim_start_matches("files/").trim_end_matches(".seg").parse::<u64>().unwrap();
         let names = |files: &[(String, _)]| files.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         let (before, now) = (names(&self.files), names(&files));
@@ -328,12 +328,12 @@ fn the_reserve_is_given_up_by_steps_and_made_again() {
     assert_eq!(reserve.for_tidying(), 6 << 20);
     // A name is given up before any room is.
     let has_spare = || disk.list(Path::new(FOLDER)).unwrap().iter().any(|entry| entry.name == "RESERVE.name");
-    assert!(has_spare() && reserve.give(Claim::Delete).unwrap() && !has_spare());
+    assert!(has_spare() && reserve.give(ReserveClaim::Delete).unwrap() && !has_spare());
     assert_eq!(reserve.bytes().0, 8 << 20);
-    assert!(reserve.give(Claim::Tidy).unwrap() && !reserve.give(Claim::Tidy).unwrap());
+    assert!(reserve.give(ReserveClaim::Tidy).unwrap() && !reserve.give(ReserveClaim::Tidy).unwrap());
     assert_eq!(reserve.bytes().0, 2 << 20, "a quarter is for deletes");
     let mut steps = 0;
-    while reserve.give(Claim::Delete).unwrap() {
+    while reserve.give(ReserveClaim::Delete).unwrap() {
         steps += 1;
     }
     assert_eq!((steps, reserve.bytes().0), (4, 0));
@@ -355,11 +355,11 @@ fn a_disk_that_fails_while_the_reserve_is_given_up_is_not_called_full() {
     let reserve = store.storage.reserve();
     reserve.want(8 << 20).unwrap();
     reserve.make(0).unwrap();
-    assert!(reserve.give(Claim::Delete).unwrap(), "the name");
+    assert!(reserve.give(ReserveClaim::Delete).unwrap(), "the name");
     disk.set_faults(Faults { sync_fails: Trigger::chance(1.0), ..Faults::default() });
-    assert_eq!(reserve.give(Claim::Delete).unwrap_err().kind(), Kind::Io);
+    assert_eq!(reserve.give(ReserveClaim::Delete).unwrap_err().kind(), Kind::Io);
     disk.set_faults(Faults::default());
-    assert!(reserve.give(Claim::Delete).unwrap());
+    assert!(reserve.give(ReserveClaim::Delete).unwrap());
 }
 
 /// An edit of an ordinary length changes nothing where there is no room for it, and a snapshot that is due waits for room.
@@ -588,8 +588,13 @@ fn a_manifest_in_the_format_before_opens_and_is_written_anew() {
     let (name, log_from) = (store.files[0].0.clone(), store.log_from);
     drop(store);
     let app = serde_json::value::to_raw_value(&serde_json::json!({"sealed": 1})).unwrap();
-    let old =
-        ramekin_storage::whole::Whole { log_from, log_durable: log_from, files: vec![name.clone()], next_file: 9, app };
+    let old = ramekin_storage::whole::WholeManifest {
+        log_from,
+        log_durable: log_from,
+        files: vec![name.clone()],
+        next_file: 9,
+        app,
+    };
     let path = Path::new(FOLDER).join("MANIFEST");
     disk.rename(&path, None).unwrap();
     let bytes = ramekin_storage::whole::encode(&old).unwrap();

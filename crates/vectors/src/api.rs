@@ -28,7 +28,8 @@ pub struct VectorConfig {
     #[serde(default)]
     pub datatype: Datatype,
     /// What the client sent besides (`hnsw_config`, `quantization_config`, `on_disk`, ...): kept and echoed, as JSON text.
-    pub echo: Option<String>,
+    #[serde(rename = "echo")]
+    pub client_config: Option<String>,
     /// What of it says where the vector's parts should be.
     #[serde(default)]
     pub placement: Placement,
@@ -36,7 +37,7 @@ pub struct VectorConfig {
 
 /// Where a part should be as far as the budget goes: a priority, never a promise.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Wish {
+pub enum MemoryTier {
     /// In memory before anything else.
     Pinned,
     #[default]
@@ -48,10 +49,10 @@ pub enum Wish {
 /// What a client wishes for the parts of one vector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Placement {
-    pub vectors: Wish,
+    pub vectors: MemoryTier,
     /// What finds vectors: centroids and rows.
-    pub index: Wish,
-    pub codes: Wish,
+    pub index: MemoryTier,
+    pub codes: MemoryTier,
     /// Bits a dimension that resident codes may take, by the kind of quantisation that was asked for; `None`: any.
     pub code_bits_max: Option<f32>,
     /// `ef_construct`: how carefully the index is to be built.
@@ -62,7 +63,7 @@ pub struct Placement {
 impl VectorConfig {
     /// Of f32, with nothing else said.
     pub fn new(dim: usize, metric: MetricName) -> Self {
-        Self { dim, metric, datatype: Datatype::default(), echo: None, placement: Placement::default() }
+        Self { dim, metric, datatype: Datatype::default(), client_config: None, placement: Placement::default() }
     }
 
     /// Brings the values of a vector to what is kept, returned and scored: of length 1 for Cosine, then rounded to the
@@ -121,7 +122,8 @@ pub struct CollectionConfig {
     /// Wished recall@10, 0.5 to 0.999.
     pub recall: f32,
     /// What the client sent besides (`hnsw_config`, `optimizers_config`, `wal_config`, ...): section name to JSON text.
-    pub echo: BTreeMap<String, String>,
+    #[serde(rename = "echo")]
+    pub client_config: BTreeMap<String, String>,
     /// Of payload fields.
     #[serde(default)]
     pub indexes: BTreeMap<Path, FieldConfig>,
@@ -132,7 +134,8 @@ pub struct CollectionConfig {
 pub struct FieldConfig {
     pub schema: Arc<Schema>,
     /// What the client said of it, as JSON text; to be echoed.
-    pub echo: Option<String>,
+    #[serde(rename = "echo")]
+    pub client_config: Option<String>,
 }
 
 impl CollectionConfig {
@@ -144,7 +147,7 @@ impl CollectionConfig {
             deleted_threshold: 0.2,
             vacuum_min_vectors: 1000,
             recall: 0.95,
-            echo: BTreeMap::new(),
+            client_config: BTreeMap::new(),
             indexes: BTreeMap::new(),
         }
     }
@@ -164,9 +167,11 @@ pub struct CollectionPatch {
     pub vacuum_min_vectors: Option<u64>,
     pub recall: Option<f32>,
     /// Section name to JSON text; replaces the kept text (the door merges old and new).
-    pub echo: BTreeMap<String, String>,
+    #[serde(rename = "echo")]
+    pub client_config: BTreeMap<String, String>,
     /// Vector name to the JSON text kept for it.
-    pub vector_echo: BTreeMap<String, String>,
+    #[serde(rename = "vector_echo")]
+    pub vector_client_config: BTreeMap<String, String>,
     /// Vector name to where its parts should be.
     #[serde(default)]
     pub placements: BTreeMap<String, Placement>,
@@ -317,7 +322,7 @@ pub struct Query {
     pub exact: bool,
     pub ef: Option<usize>,
     pub rescore: bool,
-    /// So many candidates are scored by their originals, as far as their errors leave them a chance.
+    /// So many candidates are scored by their full vectors, as far as their errors leave them a chance.
     pub candidates: usize,
     /// Reads of the disk at most, those for ids and payloads of results among them; what is needed for any answer is read
     /// in any case.
@@ -443,7 +448,7 @@ pub enum Status {
 /// Work in the background, as progress for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Progress {
-    /// "seal", "merge" or "vacuum", with the phase: "merge: assign".
+    /// "flush", "merge" or "vacuum", with the phase: "merge: assign".
     pub what: String,
     pub done: u64,
     pub total: u64,

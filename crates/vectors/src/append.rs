@@ -7,13 +7,15 @@
 
 use crate::api::Batch;
 use crate::collection::{Collection, Located};
-use crate::growing::{CLEAN, Growing, PayloadAt};
+use crate::health::FaultKind;
+use crate::memtable::{CLEAN, Memtable, PayloadAt};
 use crate::op;
-use crate::writer::{Tell, Writer};
+use crate::request::Tell;
+use crate::writer::Writer;
 use ramekin_base::{Kind, PointId, Result, cancel};
-use ramekin_log::Position;
+use ramekin_log::Lsn;
 use ramekin_memory::Reservation;
-use ramekin_storage::Claim;
+use ramekin_storage::ReserveClaim;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -44,14 +46,14 @@ pub(crate) struct Pending {
 }
 
 pub(crate) enum Logged {
-    Upsert { batch: Batch, parts: Vec<Part>, sequence: u64 },
-    Delete { ids: Vec<PointId>, position: Position },
+    Upsert { batch: Batch, parts: Vec<Part>, seqno: u64 },
+    Delete { ids: Vec<PointId>, lsn: Lsn },
     Payloads { ids: Vec<PointId>, payloads: Vec<PayloadAt>, memory: Reservation },
 }
 
 /// A record of an upsert: its points and where their payloads stand in it.
 pub(crate) struct Part {
-    position: Position,
+    lsn: Lsn,
     points: Range<usize>,
     payloads_at: Vec<u32>,
 }
@@ -67,7 +69,7 @@ impl Writer {
     /// Room in the log for what frees space: where the disk is full, the least, and of what is kept for it.
     pub(crate) fn room_to_free(&mut self, records: usize, bytes: usize) -> Result<()> {
         let (shared, log) = (&self.shared, &mut self.log);
-        shared.frees(Claim::Delete, || match shared.full.is_on() {
+        shared.frees(ReserveClaim::Delete, || match shared.full.is_on() {
             true => log.make_room_in(shared.full_log_bytes(), records, bytes),
             false => log.make_room(records, bytes),
         })
@@ -100,7 +102,7 @@ impl Writer {
         for batch in batches {
             match failed {
                 Ok(()) => failed = self.log_upsert(asker, collection, batch, located.next()).map(|_| ()),
-                Err(_) => collection.view.load().active.forget(Growing::bytes_for(&batch)),
+                Err(_) => collection.view.load().active.forget(Memtable::bytes_for(&batch)),
             }
         }
         failed
@@ -114,17 +116,17 @@ impl Writer {
         batch: Batch,
         located: Option<Located>,
     ) -> Result<u64> {
-        let sequence = self.number();
+        let seqno = self.next_seqno();
         let looked = located.map_or_else(|| self.locate(collection, &batch.ids), |located| Ok((located, None)));
-        let logged = looked.and_then(|looked| Ok((looked, self.append_upsert(asker, collection, &batch, sequence)?)));
+        let logged = looked.and_then(|looked| Ok((looked, self.append_upsert(asker, collection, &batch, seqno)?)));
         match logged {
             Ok(((located, looked), parts)) => {
-                let (collection, what) = (collection.clone(), Logged::Upsert { batch, parts, sequence });
+                let (collection, what) = (collection.clone(), Logged::Upsert { batch, parts, seqno });
                 self.pending.push(Pending { collection, what, located, _looked: looked, answer: None });
-                Ok(sequence)
+                Ok(seqno)
             }
             Err(error) => {
-                collection.view.load().active.forget(Growing::bytes_for(&batch));
+                collection.view.load().active.forget(Memtable::bytes_for(&batch));
                 Err(error)
             }
         }
@@ -136,7 +138,7 @@ impl Writer {
         asker: Asker<'_>,
         collection: &Arc<Collection>,
         batch: &Batch,
-        sequence: u64,
+        seqno: u64,
     ) -> Result<Vec<Part>> {
         let (ranges, bytes) = upsert_records(batch);
         self.room_to_add(ranges.len(), bytes)?;
@@ -145,9 +147,9 @@ impl Writer {
         let mut parts = Vec::with_capacity(count);
         for (at, points) in ranges.into_iter().enumerate() {
             self.record.clear();
-            let payloads_at = op::encode_upsert(&mut self.record, sequence, collection.number, batch, points.clone());
-            let position = self.log.append_part(sequence, &self.record, at + 1 == count)?;
-            parts.push(Part { position, points, payloads_at });
+            let payloads_at = op::encode_upsert(&mut self.record, seqno, collection.number, batch, points.clone());
+            let lsn = self.log.append_part(seqno, &self.record, at + 1 == count)?;
+            parts.push(Part { lsn, points, payloads_at });
         }
         Ok(parts)
     }
@@ -157,7 +159,9 @@ impl Writer {
         let bytes = Located::bytes(ids.len());
         let book = || self.shared.accounts.queries.try_reserve(bytes);
         let looked = (ids.len() > LOOKED_FREE).then(book).transpose()?;
-        Ok((collection.locate(&self.shared.pages, ids)?, looked))
+        let located = collection.locate(&self.shared.pages, ids);
+        let located = located.inspect_err(|error| self.shared.noted(collection, FaultKind::Read, error))?;
+        Ok((located, looked))
     }
 
     /// Logs deletes; those of many ids in several records, each well below the log's limit.
@@ -168,23 +172,23 @@ impl Writer {
         ids: Vec<PointId>,
         located: Option<Located>,
     ) -> Result<u64> {
-        let sequence = self.number();
+        let seqno = self.next_seqno();
         let (located, looked) = match located {
             Some(located) => (located, None),
             None => self.locate(collection, &ids)?,
         };
-        let mut position = CLEAN;
+        let mut lsn = CLEAN;
         let (count, bytes) = delete_bytes(ids.len());
         self.room_to_free(count, bytes)?;
         begin(asker)?;
         for (at, ids) in ids.chunks(DELETE_IDS).enumerate() {
             self.record.clear();
-            op::encode_delete(&mut self.record, sequence, collection.number, ids);
-            position = position.min(self.log.append_part(sequence, &self.record, at + 1 == count)?);
+            op::encode_delete(&mut self.record, seqno, collection.number, ids);
+            lsn = lsn.min(self.log.append_part(seqno, &self.record, at + 1 == count)?);
         }
-        let (collection, what) = (collection.clone(), Logged::Delete { ids, position });
+        let (collection, what) = (collection.clone(), Logged::Delete { ids, lsn });
         self.pending.push(Pending { collection, what, located, _looked: looked, answer: None });
-        Ok(sequence)
+        Ok(seqno)
     }
 
     /// Logs new payloads in records of a bounded size: a start finds all of them or none. `memory` was promised for them, so
@@ -197,7 +201,7 @@ impl Writer {
         located: Located,
         memory: Reservation,
     ) -> Result<()> {
-        let sequence = self.number();
+        let seqno = self.next_seqno();
         let (ranges, bytes) = ranges(points.len(), |point| 17 + 4 + points[point].1.len());
         let count = ranges.len();
         self.room_to_add(count, bytes + count * op::HEAD_BYTES)?;
@@ -206,8 +210,8 @@ impl Writer {
         for (at, range) in ranges.into_iter().enumerate() {
             let now = &points[range];
             self.record.clear();
-            let texts = op::encode_payloads(&mut self.record, sequence, collection.number, now);
-            let record = self.log.append_part(sequence, &self.record, at + 1 == count)?;
+            let texts = op::encode_payloads(&mut self.record, seqno, collection.number, now);
+            let record = self.log.append_part(seqno, &self.record, at + 1 == count)?;
             let place =
                 |(at, (_, text)): (&u32, &(PointId, Box<str>))| PayloadAt { record, at: *at, len: text.len() as u32 };
             payloads.extend(texts.iter().zip(now).map(place));
@@ -245,8 +249,8 @@ fn ranges(points: usize, bytes_of: impl Fn(usize) -> usize) -> (Vec<Range<usize>
     (ranges, bytes)
 }
 
-pub(crate) fn parts_of(parts: &[Part]) -> Vec<(Position, Range<usize>, &[u32])> {
-    parts.iter().map(|part| (part.position, part.points.clone(), &part.payloads_at[..])).collect()
+pub(crate) fn parts_of(parts: &[Part]) -> Vec<(Lsn, Range<usize>, &[u32])> {
+    parts.iter().map(|part| (part.lsn, part.points.clone(), &part.payloads_at[..])).collect()
 }
 
 /// The records of deletes of so many points, and bytes of all.
@@ -259,11 +263,11 @@ fn delete_bytes(ids: usize) -> (usize, usize) {
 pub(crate) fn payload_places<'a>(
     batch: &'a Batch,
     first: usize,
-    position: Position,
+    lsn: Lsn,
     payloads_at: &'a [u32],
 ) -> impl Fn(usize) -> PayloadAt + 'a {
     move |point| match (payloads_at.get(point), batch.payloads.get(first + point)) {
-        (Some(at), Some(text)) if !text.is_empty() => PayloadAt { record: position, at: *at, len: text.len() as u32 },
+        (Some(at), Some(text)) if !text.is_empty() => PayloadAt { record: lsn, at: *at, len: text.len() as u32 },
         _ => PayloadAt::default(),
     }
 }

@@ -1,5 +1,5 @@
-//! Work aside from requests: seal, merge, vacuum, which write a new segment and swap it in; and the
-//! fold of changed payloads (see `fold.rs`).
+//! Work aside from requests: flush, merge, vacuum, which write a new segment and swap it in; and the
+//! compaction of payload patches (see `patch_compaction.rs`).
 //!
 //! ```text
 //!   prepare (no lock)           write the new file from a snapshot of what is alive
@@ -7,40 +7,37 @@
 //!   then                        manifest; the old files go when their last reader leaves
 //! ```
 //!
-//! Two threads: a long merge must not keep a seal waiting, or writes would wait for it too. Each has
+//! Two threads: a long merge must not keep a flush waiting, or writes would wait for it too. Each has
 //! memory reserved for good, so freeing memory never waits for memory.
 
 use crate::api::Progress;
 use crate::bits::newly_set;
-use crate::changes::PATCH_BYTES;
 use crate::collection::{Collection, View};
-use crate::field_index;
-use crate::fold;
-use crate::growing::{CLEAN, Growing};
+use crate::flush::FlushRows;
 use crate::health::FaultKind;
-use crate::manifest;
+use crate::memtable::{CLEAN, Memtable};
 use crate::merge::MergeRows;
-use crate::overlay::Run;
+use crate::overlay::PatchRun;
+use crate::patch_tree::PATCH_BYTES;
 use crate::policy::{self, Rules, Size};
-use crate::rest;
-use crate::seal::SealRows;
+use crate::request::Request;
 use crate::segment::{Segment, SegmentMeta};
 use crate::segment_write::{Rows, write_segment};
-use crate::shared::Shared;
-use crate::writer::Request;
+use crate::store_inner::StoreInner;
+use crate::{field_index, idle, manifest, patch_compaction};
 use parking_lot::{Mutex, MutexGuard};
 use ramekin_ann::Work;
 use ramekin_base::lock::Guard;
 use ramekin_base::{Error, Kind, Result, supervise};
 use ramekin_memory::{Account, Reservation, allocator_purge};
-use ramekin_storage::Claim;
+use ramekin_storage::ReserveClaim;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Without a write for this long a collection is quiet: what is small is tidied up.
 const QUIET_MS: u64 = 2_000;
-/// A growing part with fewer bytes stays in memory while it is quiet.
+/// A memtable with fewer bytes stays in memory while it is quiet.
 const QUIET_FREEZE_BYTES: u64 = 64 << 10;
 /// The same of its points, where some field has an index; and of bytes of payloads.
 const QUIET_FREEZE_POINTS: usize = 1000;
@@ -49,38 +46,40 @@ const QUIET_FREEZE_PAYLOADS: u64 = 4 << 20;
 const SHORT_PART: u64 = 4;
 
 /// The two kinds of work, which are also the folders of their temporary files: they run at one time.
-pub(crate) const SEAL: &str = "seal";
+pub(crate) const FLUSH: &str = "seal";
 pub(crate) const MERGE: &str = "merge";
 
-/// Seals the oldest frozen part of some collection, or folds what waits for it. False: there is none.
-pub(crate) fn seal_one(shared: &Shared) -> Result<bool> {
+/// Flushes the oldest immutable part of some collection, or compacts the patches that wait for it. False: there is none.
+pub(crate) fn flush_one(shared: &StoreInner) -> Result<bool> {
     shared.check_open()?;
-    let frozen = shared.collections().iter().find_map(|collection| {
+    let immutable = shared.collections().iter().find_map(|collection| {
         // One that failed waits for its turn, and keeps nobody else from his.
         let part =
-            collection.view.load().frozen.first().filter(|_| !shared.waits(collection, &FaultKind::Seal)).cloned();
+            collection.view.load().immutable.first().filter(|_| !shared.waits(collection, &FaultKind::Flush)).cloned();
         part.map(|part| (collection.clone(), part))
     });
-    let Some((collection, part)) = frozen else { return fold_one(shared) };
-    let _awake = rest::work(shared)?;
-    let sealed = supervise::caught("a seal", || seal(shared, &collection.name, &collection, &part));
+    let Some((collection, part)) = immutable else { return compact_patches_one(shared) };
+    let _awake = idle::work(shared)?;
+    let sealed = supervise::caught("a seal", || {
+        shared.timed(&shared.timings.flush, || flush(shared, &collection.name, &collection, &part))
+    });
     // It gave some of its memory to open the file and to name it in the manifest. What of it is in use stays so.
     {
-        let mut opens = shared.seal_opens.lock();
-        shared.accounts.segments.give_floor_to(OPEN_GIVES, &shared.accounts.seal);
-        _ = shared.accounts.segments.set_floor(0);
+        let mut opens = shared.flush_opens.lock();
+        shared.accounts.segments.give_min_reservation_to(OPEN_GIVES, &shared.accounts.flush);
+        _ = shared.accounts.segments.set_min_reservation(0);
         *opens = false;
     }
-    shared.accounts.seal.raise_floor(shared.limits().seal_work);
-    shared.note(&collection, FaultKind::Seal, &collection.name, &sealed);
-    shared.sealed.raise();
+    shared.accounts.flush.raise_min_reservation(shared.limits().flush_work);
+    shared.note(&collection, FaultKind::Flush, &collection.name, &sealed);
+    shared.flushed.raise();
     sealed.map(|()| true)
 }
 
-/// Seals and folds all that waits. False: some of it waits on, since the disk is full.
-pub(crate) fn seal_waiting(shared: &Shared) -> Result<bool> {
+/// Flushes and compacts all that waits. False: some of it waits on, since the disk is full.
+pub(crate) fn flush_waiting(shared: &StoreInner) -> Result<bool> {
     loop {
-        match seal_one(shared) {
+        match flush_one(shared) {
             Ok(true) => {}
             Ok(false) => return Ok(true),
             Err(error) if error.kind() == Kind::NoSpace => return Ok(false),
@@ -90,33 +89,34 @@ pub(crate) fn seal_waiting(shared: &Shared) -> Result<bool> {
 }
 
 /// Writes out the changed payloads of a collection that waits for it. False: none does.
-fn fold_one(shared: &Shared) -> Result<bool> {
-    let is_due =
-        |held: &&Arc<Collection>| held.fold_due.load(Ordering::SeqCst) && !shared.waits(held, &FaultKind::Fold);
+fn compact_patches_one(shared: &StoreInner) -> Result<bool> {
+    let is_due = |held: &&Arc<Collection>| {
+        held.compaction_due.load(Ordering::SeqCst) && !shared.waits(held, &FaultKind::PatchCompaction)
+    };
     let Some(collection) = shared.collections().iter().find(is_due).cloned() else { return Ok(false) };
-    let _awake = rest::work(shared)?;
+    let _awake = idle::work(shared)?;
     let folded = supervise::caught("a fold", || {
         shared.reach("fold");
-        fold::collection(shared, &collection)
+        shared.timed(&shared.timings.fold, || patch_compaction::collection(shared, &collection))
     });
     if folded.is_ok() {
         // Whoever asked meanwhile asks again if this was not enough.
-        collection.fold_due.store(false, Ordering::SeqCst);
+        collection.compaction_due.store(false, Ordering::SeqCst);
     }
-    shared.note(&collection, FaultKind::Fold, &collection.name, &folded);
-    shared.sealed.raise();
+    shared.note(&collection, FaultKind::PatchCompaction, &collection.name, &folded);
+    shared.flushed.raise();
     folded.map(|()| true)
 }
 
-fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing>) -> Result<()> {
+fn flush(shared: &StoreInner, name: &str, collection: &Collection, part: &Arc<Memtable>) -> Result<()> {
     shared.reach("seal");
-    let account = &shared.accounts.seal;
-    let mut rows = SealRows::new(part, shared.log_reader()?.or_on(account), account)?;
+    let account = &shared.accounts.flush;
+    let mut rows = FlushRows::new(part, shared.log_reader()?.or_on(account), account)?;
     let segment = match rows.is_empty() {
         true => None,
-        false => shared.frees(Claim::Tidy, || build(shared, name, collection, &mut rows, account, SEAL))?,
+        false => shared.frees(ReserveClaim::Tidy, || build(shared, name, collection, &mut rows, account, FLUSH))?,
     };
-    // First who may be long: while this waits for a fold of the other thread, nobody waits for this.
+    // First who may be long: while this waits for a patch compaction of the other thread, nobody waits for this.
     let manifest = shared.manifest.lock();
     let still = collection.still.write();
     let old = {
@@ -126,12 +126,12 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
                 rows.row_of(slot).into_iter().for_each(|row| _ = segment.dead.set(row));
             });
             if let Some(mut memory) = part.take_owed() {
-                segment.changes.put(rows.changed(), &mut memory)?;
+                segment.patches.put(rows.changed(), &mut memory)?;
             }
         }
         collection.swap(|view| View {
             active: view.active.clone(),
-            frozen: view.frozen.iter().filter(|held| !Arc::ptr_eq(held, part)).cloned().collect(),
+            immutable: view.immutable.iter().filter(|held| !Arc::ptr_eq(held, part)).cloned().collect(),
             segments: view.segments.iter().cloned().chain(segment.clone()).collect(),
         })
     };
@@ -141,14 +141,14 @@ fn seal(shared: &Shared, name: &str, collection: &Collection, part: &Arc<Growing
 }
 
 /// One look around by the merging thread: a merge, or an index of a field, which a merge would have made void.
-pub(crate) fn merge_turn(shared: &Shared) -> Result<bool> {
+pub(crate) fn merge_step(shared: &StoreInner) -> Result<bool> {
     shared.check_open()?;
     // An index takes room; what is asked of it is answered without it meanwhile.
     Ok(merge_one(shared)? || !shared.full.is_on() && field_index::build_one(shared)?)
 }
 
 /// Merges or rewrites segments of some collection, if the policy wants it. False: nothing to do.
-pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
+pub(crate) fn merge_one(shared: &StoreInner) -> Result<bool> {
     for collection in shared.collections().iter() {
         let chosen = match shared.full.is_on() {
             true => wanted_when_full(shared, collection),
@@ -163,7 +163,9 @@ pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
             continue;
         }
         let merged = supervise::caught("a merge", || {
-            rest::work_on_merge(shared).and_then(|_merging| merge(shared, &collection.name, collection, chosen))
+            idle::work_on_merge(shared).and_then(|_merging| {
+                shared.timed(&shared.timings.merge, || merge(shared, &collection.name, collection, chosen))
+            })
         });
         shared.note(collection, FaultKind::Merge, &collection.name, &merged);
         if merged.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
@@ -175,7 +177,7 @@ pub(crate) fn merge_one(shared: &Shared) -> Result<bool> {
     Ok(false)
 }
 
-fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<Segment>>) -> Result<()> {
+fn merge(shared: &StoreInner, name: &str, collection: &Collection, inputs: Vec<Arc<Segment>>) -> Result<()> {
     shared.reach("merge");
     let account = &shared.accounts.merge;
     let what = if inputs.len() == 1 { "vacuum" } else { MERGE };
@@ -197,37 +199,38 @@ fn merge(shared: &Shared, name: &str, collection: &Collection, inputs: Vec<Arc<S
 }
 
 /// A merge for which there was room when it began does without the reserve.
-fn if_frees<T>(shared: &Shared, frees: bool, mut work: impl FnMut() -> Result<T>) -> Result<T> {
-    if frees { shared.frees(Claim::Tidy, work) } else { work() }
+fn if_frees<T>(shared: &StoreInner, frees: bool, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    if frees { shared.frees(ReserveClaim::Tidy, work) } else { work() }
 }
 
 /// Brings each input's changed payloads into one run, so that the merge reads files only: what is in
-/// memory goes on changing. Others have their turn between two inputs; what they fold then is carried over at the end.
-fn fold_inputs(shared: &Shared, inputs: &[Arc<Segment>]) -> Result<Vec<Option<Arc<Run>>>> {
+/// memory goes on changing. Others have their turn between two inputs; what they compact then is carried over at the end.
+fn fold_inputs(shared: &StoreInner, inputs: &[Arc<Segment>]) -> Result<Vec<Option<Arc<PatchRun>>>> {
     let whole = |input: &Arc<Segment>| {
         if input.live() == 0 {
             return Ok(None);
         }
         let _manifest = shared.manifest.lock();
-        fold::segment(shared, input, true, &shared.accounts.merge)?;
-        Ok(input.changes.runs().pop())
+        patch_compaction::segment(shared, input, true, &shared.accounts.merge)?;
+        Ok(input.patches.runs().pop())
     };
     inputs.iter().map(whole).collect()
 }
 
 /// Puts a merged segment in the place of its inputs, with what happened to them since the merge began.
-/// The caller holds `shared.manifest`.
+/// The caller holds `StoreInner::manifest`.
 fn swap_merged(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     rows: &MergeRows,
     segment: Option<&Arc<Segment>>,
 ) -> Result<()> {
-    let _folds = segment.map(|segment| fold::carry(shared, rows, segment, &shared.accounts.merge)).transpose()?;
+    let _folds =
+        segment.map(|segment| patch_compaction::carry(shared, rows, segment, &shared.accounts.merge)).transpose()?;
     // From here on the collection's writes wait. Memory for the few that changed meanwhile: nobody waits for memory under
     // the lock of changes.
     let still = collection.still.write();
-    let mut memory = fresh_memory(shared, rows)?;
+    let mut memory = patch_memory(shared, rows)?;
     let old = {
         let _change = collection.change.lock();
         if let Some(segment) = segment {
@@ -241,7 +244,7 @@ fn swap_merged(
         let is_input = |held: &Arc<Segment>| rows.inputs().iter().any(|input| Arc::ptr_eq(input, held));
         collection.swap(|view| View {
             active: view.active.clone(),
-            frozen: view.frozen.clone(),
+            immutable: view.immutable.clone(),
             segments: view.segments.iter().filter(|held| !is_input(held)).cloned().chain(segment.cloned()).collect(),
         })
     };
@@ -250,21 +253,21 @@ fn swap_merged(
 }
 
 /// Memory for what changed since the changes before were carried over, and as much again for what changes meanwhile.
-fn fresh_memory(shared: &Shared, rows: &MergeRows) -> Result<Reservation> {
-    let fresh: usize = rows.inputs().iter().map(|input| input.changes.fresh_len()).sum();
+fn patch_memory(shared: &StoreInner, rows: &MergeRows) -> Result<Reservation> {
+    let fresh: usize = rows.inputs().iter().map(|input| input.patches.active_len()).sum();
     shared.accounts.patches.try_reserve((2 * fresh + 64) as u64 * PATCH_BYTES)
 }
 
 /// The payloads that changed while the changes before them were carried over: few, so they stay in memory.
 fn carry_fresh(rows: &MergeRows, segment: &Segment, memory: &mut Reservation) -> Result<()> {
     for (input, old) in rows.inputs().iter().enumerate() {
-        let fresh = old.changes.fresh();
+        let fresh = old.patches.active();
         let bytes = fresh.len() as u64 * PATCH_BYTES;
         if memory.bytes() < bytes {
-            memory.grow_calm(bytes - memory.bytes())?;
+            memory.grow_no_reclaim(bytes - memory.bytes())?;
         }
         let moved = fresh.into_iter().filter_map(|(row, at)| Some((rows.new_row(input, row)?, at)));
-        segment.changes.put(moved, memory)?;
+        segment.patches.put(moved, memory)?;
     }
     Ok(())
 }
@@ -272,7 +275,7 @@ fn carry_fresh(rows: &MergeRows, segment: &Segment, memory: &mut Reservation) ->
 /// After a swap: the manifest, then what is to be resident. A collection that was dropped meanwhile
 /// is in no manifest, so its new file goes at once.
 fn settle(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     segment: Option<Arc<Segment>>,
     manifest: Guard<MutexGuard<'_, ()>>,
@@ -299,7 +302,7 @@ const BUILD_ATTEMPTS: [(u64, usize); 4] = [(100, usize::MAX), (65, 1), (40, 1), 
 
 /// Writes the file of a new segment and opens it. `None`: no row was alive.
 fn build(
-    shared: &Shared,
+    shared: &StoreInner,
     name: &str,
     collection: &Collection,
     rows: &mut dyn Rows,
@@ -311,11 +314,11 @@ fn build(
     let progress = |step| reporter.step(step);
     let was_full = shared.full.is_on();
     // A merge that goes on while the disk fills up would take what is kept for those who free it.
-    let is_in_the_way = || what != SEAL && !was_full && shared.full.is_on();
+    let is_in_the_way = || what != FLUSH && !was_full && shared.full.is_on();
     let cancelled = || shared.is_closing() || collection.is_dropped() || is_in_the_way();
     let work = |threads| Work {
         disk: shared.options.disk.clone(),
-        temp: shared.temp.join(if what == SEAL { SEAL } else { MERGE }),
+        temp: shared.temp.join(if what == FLUSH { FLUSH } else { MERGE }),
         account: account.clone(),
         clock: shared.options.clock.clone(),
         seed: 1,
@@ -360,30 +363,30 @@ const OPEN_PATIENCE: (u32, Duration) = (200, Duration::from_millis(50));
 /// Bytes of what a build has for good that may serve to open its file.
 const OPEN_GIVES: u64 = 512 << 10;
 
-/// Opens what was built. A seal must not wait for memory that only it can free (its points have left room for it); a merge
+/// Opens what was built. A flush must not wait for memory that only it can free (its points have left room for it); a merge
 /// has taken long, and nothing waits for it.
-fn open(shared: &Shared, what: &str, name: &str) -> Result<Segment> {
+fn open(shared: &StoreInner, what: &str, name: &str) -> Result<Segment> {
     let (segments, open_file) = (&shared.accounts.segments, || shared.storage.open_file(name));
     let open = || Segment::open(name, open_file()?, segments);
-    // What it was built with is free now. Requests that wait for a seal may hold the room that its points left.
-    if what == SEAL {
-        let mut opens = shared.seal_opens.lock();
-        shared.accounts.seal.give_floor_to(OPEN_GIVES, segments);
+    // What it was built with is free now. Requests that wait for a flush may hold the room that its points left.
+    if what == FLUSH {
+        let mut opens = shared.flush_opens.lock();
+        shared.accounts.flush.give_min_reservation_to(OPEN_GIVES, segments);
         *opens = true;
     }
     let mut opened = open();
-    if what != SEAL && opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
+    if what != FLUSH && opened.as_ref().is_err_and(|error| error.kind().is_memory()) {
         // That of a merge comes back before the next one.
-        shared.accounts.merge.give_floor_to(OPEN_GIVES, segments);
+        shared.accounts.merge.give_min_reservation_to(OPEN_GIVES, segments);
         opened = open();
-        // What it holds now it keeps; a floor that shrinks cannot fail.
-        let seal_opens = shared.seal_opens.lock();
-        if !*seal_opens {
-            _ = segments.set_floor(0);
+        // What it holds now it keeps; a minimum reservation that shrinks cannot fail.
+        let flush_opens = shared.flush_opens.lock();
+        if !*flush_opens {
+            _ = segments.set_min_reservation(0);
         }
     }
     // In one thread with all others nobody would release anything meanwhile.
-    let may_wait = what == MERGE && !shared.inline.load(Ordering::SeqCst);
+    let may_wait = what == MERGE && !shared.single_threaded.load(Ordering::SeqCst);
     for _ in 0..if may_wait { OPEN_PATIENCE.0 } else { 0 } {
         if shared.is_closing() || !opened.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
             break;
@@ -401,7 +404,7 @@ fn log_done(name: &str, what: &str, meta: &SegmentMeta, segment: &Segment) {
 
 /// Tells people how far a build is: in the collection's info at every step, in the log now and then.
 pub(crate) struct Reporter<'a> {
-    shared: &'a Shared,
+    shared: &'a StoreInner,
     name: &'a str,
     collection: &'a Collection,
     what: &'static str,
@@ -410,7 +413,7 @@ pub(crate) struct Reporter<'a> {
 }
 
 impl<'a> Reporter<'a> {
-    pub(crate) fn new(shared: &'a Shared, name: &'a str, collection: &'a Collection, what: &'static str) -> Self {
+    pub(crate) fn new(shared: &'a StoreInner, name: &'a str, collection: &'a Collection, what: &'static str) -> Self {
         let started = shared.options.clock.now();
         let report = Self { shared, name, collection, what, started, told: Mutex::new((None, started)) };
         report.set("rows", 0, 0);
@@ -423,7 +426,7 @@ impl<'a> Reporter<'a> {
         let left = if rate > 0.0 { (total.saturating_sub(done)) as f64 / rate } else { 0.0 };
         let progress =
             Progress { what: format!("{}: {phase}", self.what), done, total, rate_per_s: rate, left_s: left };
-        *self.collection.progress.lock() = Some(progress.clone());
+        self.collection.progress.tell(self.what, progress.clone());
         progress
     }
 
@@ -449,16 +452,16 @@ impl<'a> Reporter<'a> {
 
 impl Drop for Reporter<'_> {
     fn drop(&mut self) {
-        *self.collection.progress.lock() = None;
+        self.collection.progress.end(self.what);
     }
 }
 
-pub(crate) fn is_quiet(shared: &Shared, collection: &Collection) -> bool {
+pub(crate) fn is_quiet(shared: &StoreInner, collection: &Collection) -> bool {
     shared.now_ms().saturating_sub(collection.written_ms.load(Ordering::Relaxed)) >= QUIET_MS
 }
 
 /// The segments that should become one.
-pub(crate) fn wanted_merge(shared: &Shared, collection: &Collection, quiet: bool) -> Option<Vec<Arc<Segment>>> {
+pub(crate) fn wanted_merge(shared: &StoreInner, collection: &Collection, quiet: bool) -> Option<Vec<Arc<Segment>>> {
     let view = collection.view.load_full();
     let whole = whole(&view);
     let chosen = policy::choose(&sizes(&whole), rules(shared, collection), quiet)?;
@@ -466,7 +469,7 @@ pub(crate) fn wanted_merge(shared: &Shared, collection: &Collection, quiet: bool
 }
 
 /// The segment that is written anew, or goes, while the disk is full.
-fn wanted_when_full(shared: &Shared, collection: &Collection) -> Option<Vec<Arc<Segment>>> {
+fn wanted_when_full(shared: &StoreInner, collection: &Collection) -> Option<Vec<Arc<Segment>>> {
     let view = collection.view.load_full();
     let whole = whole(&view);
     let on_disk: Vec<u64> = whole.iter().map(|segment| segment.bytes_on_disk()).collect();
@@ -477,8 +480,8 @@ fn wanted_when_full(shared: &Shared, collection: &Collection) -> Option<Vec<Arc<
 }
 
 /// Segments that wait to be merged, beyond those of one merge.
-pub(crate) fn merge_debt(shared: &Shared, collection: &Collection) -> usize {
-    policy::debt(&sizes(&whole(&collection.view.load())), rules(shared, collection))
+pub(crate) fn merge_debt(shared: &StoreInner, collection: &Collection) -> usize {
+    policy::compaction_debt(&sizes(&whole(&collection.view.load())), rules(shared, collection))
 }
 
 /// The segments that can be read to their ends: one that is damaged would only stop the merge of the others.
@@ -495,20 +498,20 @@ fn sizes(segments: &[Arc<Segment>]) -> Vec<Size> {
     segments.iter().map(size).collect()
 }
 
-fn rules(shared: &Shared, collection: &Collection) -> Rules {
+fn rules(shared: &StoreInner, collection: &Collection) -> Rules {
     let config = collection.config.load();
     Rules {
         deleted_threshold: config.deleted_threshold,
         vacuum_min_vectors: config.vacuum_min_vectors,
-        unit_bytes: shared.limits().seal_bytes / 2,
+        unit_bytes: shared.limits().flush_bytes / 2,
         inputs_max: policy::inputs_max(shared.limits().merge_work),
     }
 }
 
-/// True where a quiet collection should move its growing part into a segment: scanning the part costs every query more than
+/// True where a quiet collection should move its memtable into a segment: scanning the part costs every query more than
 /// an index would, since there are segments already, since payloads are read from the log that an index knows, or since
 /// payloads are long.
-pub(crate) fn wants_freeze(collection: &Collection) -> bool {
+pub(crate) fn wants_rotation(collection: &Collection) -> bool {
     let (view, has_indexes) = (collection.view.load(), !collection.config.load().indexes.is_empty());
     let active = view.active.read();
     let is_slow = has_indexes && active.live() >= QUIET_FREEZE_POINTS
@@ -518,58 +521,59 @@ pub(crate) fn wants_freeze(collection: &Collection) -> bool {
 }
 
 /// True where this should be while it is written to, too: fields of its points found no memory, so that filters read payloads.
-fn wants_freeze_soon(shared: &Shared, collection: &Collection) -> bool {
+fn wants_rotation_soon(shared: &StoreInner, collection: &Collection) -> bool {
     let view = collection.view.load();
     let active = view.active.read();
-    let is_worth_it = active.bytes() >= shared.limits().seal_bytes / SHORT_PART;
+    let is_worth_it = active.bytes() >= shared.limits().flush_bytes / SHORT_PART;
     active.is_short() && is_worth_it && active.live() >= QUIET_FREEZE_POINTS && view.active.from() != CLEAN
 }
 
-/// Is anything waiting to be sealed, built or merged?
-pub(crate) fn is_busy(shared: &Shared, collection: &Collection) -> bool {
+/// Is anything waiting to be flushed, built or merged?
+pub(crate) fn is_busy(shared: &StoreInner, collection: &Collection) -> bool {
     let view = collection.view.load();
-    !view.frozen.is_empty()
-        || collection.fold_due.load(Ordering::SeqCst)
-        || collection.progress.lock().is_some()
-        || wants_freeze(collection)
+    !view.immutable.is_empty()
+        || collection.compaction_due.load(Ordering::SeqCst)
+        || collection.progress.first().is_some()
+        || wants_rotation(collection)
         || wanted_merge(shared, collection, true).is_some()
-        || field_index::is_lacking(collection, None)
+        || field_index::is_to_build(shared, collection)
 }
 
-/// One look around by the sealing thread. True: something was done.
-pub(crate) fn seal_turn(shared: &Shared) -> Result<bool> {
-    if seal_one(shared)? || shared.full_turn()? {
+/// One look around by the flushing thread. True: something was done.
+pub(crate) fn flush_step(shared: &StoreInner) -> Result<bool> {
+    if flush_one(shared)? || shared.full_disk_step()? {
         return Ok(true);
     }
     for collection in shared.collections().iter() {
-        if is_quiet(shared, collection) && wants_freeze(collection) || wants_freeze_soon(shared, collection) {
-            return Ok(shared.queue.put(Request::Freeze(collection.clone())).is_ok());
+        if is_quiet(shared, collection) && wants_rotation(collection) || wants_rotation_soon(shared, collection) {
+            return Ok(shared.queue.put(Request::Rotate(collection.clone())).is_ok());
         }
     }
     if shared.manifest_dirty.load(Ordering::SeqCst) {
         let _manifest = shared.manifest.lock();
         return manifest::commit(shared).map(|()| true);
     }
-    Ok(manifest::raise_watermark(shared, manifest::WATERMARK_EVERY_MS)? || rest::turn(shared))
+    Ok(manifest::raise_watermark(shared, manifest::WATERMARK_EVERY_MS)? || idle::step(shared))
 }
 
 /// Between two looks where there was nothing to do, and the most that failures lengthen it to: 4 s.
 const PAUSE: Duration = Duration::from_millis(250);
 const PAUSE_DOUBLINGS: u32 = 4;
 
-/// Runs `turn` until the store closes; waits for work between turns, and after failures longer and longer.
-pub(crate) fn run(shared: &Shared, turn: fn(&Shared) -> Result<bool>) {
+/// Runs `step` until the store closes; waits for work between steps, and after failures longer and longer.
+pub(crate) fn run(shared: &StoreInner, step: fn(&StoreInner) -> Result<bool>) {
     let mut failures = 0;
     while !shared.is_closing() {
+        shared.reach("background");
         let seen = shared.work.count();
-        let did = supervise::caught("a turn of the background", || turn(shared));
+        let did = supervise::caught("a turn of the background", || step(shared));
         shared.pages.remove_dropped();
         failures = if did.is_err() { PAUSE_DOUBLINGS.min(failures + 1) } else { 0 };
         match did {
-            // One thread's work may be the other's: a seal makes a segment that can be merged.
+            // One thread's work may be the other's: a flush makes a segment that can be merged.
             Ok(true) => shared.work.raise(),
-            Ok(false) => shared.work.wait_past(seen, PAUSE),
-            Err(_) => shared.work.wait_past(shared.work.count(), PAUSE * 2u32.pow(failures)),
+            Ok(false) => _ = shared.work.wait_past(seen, PAUSE),
+            Err(_) => _ = shared.work.wait_past(shared.work.count(), PAUSE * 2u32.pow(failures)),
         }
     }
 }

@@ -3,18 +3,18 @@
 use crate::api::{AliasAction, FieldConfig};
 use crate::catalog_cost::{BY_NAME_BYTES, BY_NUMBER_BYTES, CHANGED_BYTES, Configs, HeldConfig, alias_bytes};
 use crate::collection::Collection;
-use crate::op::{CollectionNumber, MetaOp};
+use crate::op::{CollectionId, MetaOp};
 use parking_lot::Mutex;
 use ramekin_base::{Error, Result, message};
 use ramekin_fields::Path;
-use ramekin_log::Position;
+use ramekin_log::Lsn;
 use ramekin_memory::{Account, BookedMap, Reservation};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// An alias and the collection that it names from now on, or none.
-pub(crate) type AliasChange = (Box<str>, Option<CollectionNumber>);
+pub(crate) type AliasChange = (Box<str>, Option<CollectionId>);
 
 /// All collections, in the order of their names.
 pub(crate) type Collections = Arc<[Arc<Collection>]>;
@@ -22,20 +22,20 @@ pub(crate) type Collections = Arc<[Arc<Collection>]>;
 pub(crate) struct Catalog {
     account: Account,
     collections: BookedMap<Arc<str>, Arc<Collection>>,
-    numbers: BookedMap<CollectionNumber, Arc<Collection>>,
-    aliases: BookedMap<Box<str>, CollectionNumber>,
+    numbers: BookedMap<CollectionId, Arc<Collection>>,
+    aliases: BookedMap<Box<str>, CollectionId>,
     /// What is to be written, by when it was done: of aliases, and the collections that were dropped.
     alias_changes: BookedMap<u64, AliasChange>,
-    gone: BookedMap<u64, CollectionNumber>,
+    gone: BookedMap<u64, CollectionId>,
     next_change: u64,
     /// Changes that no manifest has.
     pub(crate) unwritten: usize,
     pub(crate) configs: Configs,
     /// What was last asked for all collections gets, until there are others.
     list: Mutex<Option<Collections>>,
-    pub(crate) next_number: CollectionNumber,
+    pub(crate) next_number: CollectionId,
     /// Meta operations before this position are in here.
-    pub(crate) meta_from: Position,
+    pub(crate) meta_from: Lsn,
 }
 
 /// What a collection's places in the catalog take: by its name, and by its number, which stands among those that are gone
@@ -52,7 +52,7 @@ impl Places {
 /// An operation on names that was checked and has all the memory that it takes: doing it cannot fail.
 pub(crate) enum Change {
     Create(Arc<Collection>, Places),
-    Drop(CollectionNumber),
+    Drop(CollectionId),
     Configure {
         collection: Arc<Collection>,
         config: Arc<HeldConfig>,
@@ -70,7 +70,7 @@ pub(crate) enum Change {
 
 impl Catalog {
     /// Without names.
-    pub(crate) fn new(next_number: CollectionNumber, meta_from: Position, account: &Account) -> Result<Self> {
+    pub(crate) fn new(next_number: CollectionId, meta_from: Lsn, account: &Account) -> Result<Self> {
         Ok(Self {
             account: account.clone(),
             collections: BookedMap::new(account, |_, _| BY_NAME_BYTES)?,
@@ -95,7 +95,7 @@ impl Catalog {
     }
 
     /// The name of a collection, for people.
-    pub(crate) fn name_of(&self, number: CollectionNumber) -> Option<Arc<str>> {
+    pub(crate) fn name_of(&self, number: CollectionId) -> Option<Arc<str>> {
         self.by_number(number).map(|collection| collection.name.clone())
     }
 
@@ -104,7 +104,7 @@ impl Catalog {
         self.collections.get(name)
     }
 
-    pub(crate) fn by_number(&self, number: CollectionNumber) -> Option<&Arc<Collection>> {
+    pub(crate) fn by_number(&self, number: CollectionId) -> Option<&Arc<Collection>> {
         self.numbers.get(&number)
     }
 
@@ -118,7 +118,7 @@ impl Catalog {
     }
 
     /// The aliases after one, each with its collection's number.
-    pub(crate) fn aliases_after(&self, after: &str) -> impl Iterator<Item = (&Box<str>, CollectionNumber)> {
+    pub(crate) fn aliases_after(&self, after: &str) -> impl Iterator<Item = (&Box<str>, CollectionId)> {
         let later = self.aliases.range::<str, _>((Bound::Excluded(after), Bound::Unbounded));
         later.map(|(alias, number)| (alias, *number))
     }
@@ -134,7 +134,7 @@ impl Catalog {
     }
 
     /// The collections that were dropped, of these numbers.
-    pub(crate) fn gone(&self, range: Range<u64>) -> impl Iterator<Item = (&u64, &CollectionNumber)> {
+    pub(crate) fn gone(&self, range: Range<u64>) -> impl Iterator<Item = (&u64, &CollectionId)> {
         self.gone.range(range)
     }
 
@@ -145,8 +145,14 @@ impl Catalog {
         self.unwritten = self.gone.len() + self.alias_changes.len();
     }
 
+    /// Memory for [`Catalog::check`] of an operation, which asks for none: names are not locked while it is waited for.
+    pub(crate) fn check_bytes(op: &MetaOp) -> u64 {
+        // A rename changes two of them.
+        if let MetaOp::Aliases { actions } = op { 2 * actions.len() as u64 * CHANGED_BYTES } else { 0 }
+    }
+
     /// Says whether an operation can be done now.
-    pub(crate) fn check(&self, op: &MetaOp) -> Result<()> {
+    pub(crate) fn check(&self, op: &MetaOp, memory: &mut Reservation) -> Result<()> {
         match op {
             MetaOp::Create { name, .. } => {
                 if self.collections.contains_key(name.as_str()) {
@@ -167,14 +173,14 @@ impl Catalog {
             MetaOp::Aliases { actions } => {
                 // What the actions before have made of the aliases that they name.
                 let mut changed = BookedMap::new(&self.account, |_, _| CHANGED_BYTES)?;
-                actions.iter().try_for_each(|action| self.check_alias(&mut changed, action))
+                actions.iter().try_for_each(|action| self.check_alias(&mut changed, action, memory))
             }
             MetaOp::Index { number, path, index } => self.check_index(*number, path, index.as_ref()),
             MetaOp::Drop { .. } | MetaOp::Patch { .. } => Ok(()),
         }
     }
 
-    fn check_index(&self, number: CollectionNumber, path: &Path, index: Option<&FieldConfig>) -> Result<()> {
+    fn check_index(&self, number: CollectionId, path: &Path, index: Option<&FieldConfig>) -> Result<()> {
         let most = ramekin_base::limits::FIELD_INDEXES_MAX;
         let count = |collection: &Arc<Collection>| {
             let config = collection.config.load();
@@ -189,7 +195,12 @@ impl Catalog {
         }
     }
 
-    fn check_alias<'a>(&self, changed: &mut BookedMap<&'a str, bool>, action: &'a AliasAction) -> Result<()> {
+    fn check_alias<'a>(
+        &self,
+        changed: &mut BookedMap<&'a str, bool>,
+        action: &'a AliasAction,
+        memory: &mut Reservation,
+    ) -> Result<()> {
         let is_there = |changed: &BookedMap<&str, bool>, alias: &str| match changed.get(alias) {
             Some(is_there) => *is_there,
             None => self.aliases.contains_key(alias),
@@ -206,21 +217,21 @@ impl Catalog {
                     return Err(Error::not_found(message(missing)));
                 }
                 is_taken(alias)?;
-                changed.try_insert(alias, true)?;
+                changed.insert(alias, true, memory.split(CHANGED_BYTES));
             }
             AliasAction::Delete { alias } => {
                 if !is_there(changed, alias) {
                     return Err(missing(alias));
                 }
-                changed.try_insert(alias, false)?;
+                changed.insert(alias, false, memory.split(CHANGED_BYTES));
             }
             AliasAction::Rename { from, to } => {
                 is_taken(to)?;
                 if !is_there(changed, from) {
                     return Err(missing(from));
                 }
-                changed.try_insert(from, false)?;
-                changed.try_insert(to, true)?;
+                changed.insert(from, false, memory.split(CHANGED_BYTES));
+                changed.insert(to, true, memory.split(CHANGED_BYTES));
             }
         }
         Ok(())
@@ -258,14 +269,14 @@ impl Catalog {
     }
 
     /// Sets an alias, unless its collection is not there.
-    fn set_alias(&mut self, alias: Box<str>, number: Option<CollectionNumber>, [memory, change]: [Reservation; 2]) {
+    fn set_alias(&mut self, alias: Box<str>, number: Option<CollectionId>, [memory, change]: [Reservation; 2]) {
         if let Some(number) = number {
             self.aliases.insert(alias.clone(), number, memory);
             self.note_alias((alias, Some(number)), change);
         }
     }
 
-    fn remove_alias(&mut self, alias: Box<str>, change: Reservation) -> Option<CollectionNumber> {
+    fn remove_alias(&mut self, alias: Box<str>, change: Reservation) -> Option<CollectionId> {
         let number = self.aliases.remove(&alias);
         self.note_alias((alias, None), change);
         number
@@ -304,7 +315,7 @@ impl Catalog {
     }
 
     /// Takes a collection out, with the aliases that name it.
-    pub(crate) fn remove(&mut self, number: CollectionNumber) -> Option<Arc<Collection>> {
+    pub(crate) fn remove(&mut self, number: CollectionId) -> Option<Arc<Collection>> {
         let (collection, place) = self.numbers.take(&number)?;
         self.collections.remove(&collection.name);
         self.gone.insert(self.next_change, number, place);

@@ -22,7 +22,7 @@ use std::sync::{Arc, Weak};
 pub(crate) const FORMULA: &str =
     "collections x 896 + names + configurations (once where alike) + aliases x 64 + their names";
 
-/// A collection without points, besides its name and its configuration: its own parts, an empty growing part, its
+/// A collection without points, besides its name and its configuration: its own parts, an empty memtable, its
 /// places in the tables by name and by number.
 const COLLECTION_BYTES: u64 = 896;
 /// Of them: its place in the table by name, with the list of all, and in the one by number.
@@ -57,14 +57,15 @@ pub(crate) fn alias_bytes(name: &str) -> u64 {
 
 /// A configuration.
 pub(crate) fn config_bytes(config: &CollectionConfig) -> u64 {
-    let echo = |vector: &VectorConfig| vector.echo.as_ref().map_or(0, |echo| text(echo.len()));
-    let vectors = config.vectors.iter().map(|(name, vector)| text(name.len()) + echo(vector));
-    let sections = config.echo.iter().map(|(name, section)| text(name.len()) + text(section.len()));
+    let client_config =
+        |vector: &VectorConfig| vector.client_config.as_ref().map_or(0, |client_config| text(client_config.len()));
+    let vectors = config.vectors.iter().map(|(name, vector)| text(name.len()) + client_config(vector));
+    let sections = config.client_config.iter().map(|(name, section)| text(name.len()) + text(section.len()));
     // A schema is a few words, or lists of words: its JSON is about as long as they are.
     let indexes = config.indexes.iter().map(|(path, field)| 256 + 4 * json_bytes(path) + 4 * json_bytes(field));
     CONFIG_BYTES
         + tree(config.vectors.len(), size_of::<(String, VectorConfig)>())
-        + tree(config.echo.len(), size_of::<(String, String)>())
+        + tree(config.client_config.len(), size_of::<(String, String)>())
         + tree(config.indexes.len(), size_of::<(Path, FieldConfig)>())
         + vectors.chain(sections).chain(indexes).sum::<u64>()
 }

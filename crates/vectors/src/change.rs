@@ -13,12 +13,12 @@
 //! gives once: one that ended half-way is simply sent again.
 
 use crate::api::{Batch, Column, Mode, Parts, PayloadChange, Selection, Write};
-use crate::collection::{Collection, Located};
+use crate::collection::Collection;
 use crate::health::FaultKind;
 use crate::payload_write::{self, Changed};
+use crate::request::{Change, Log, Piece, Reply, Request, What};
 use crate::rewrite::{self, Resolved, VectorChange};
-use crate::shared::Shared;
-use crate::writer::{Answer, Reply, Request};
+use crate::store_inner::StoreInner;
 use crate::{conditional, read};
 use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
 use ramekin_fields::Filter;
@@ -38,58 +38,35 @@ pub(crate) const REWRITE_POINTS: usize = 64;
 
 /// A piece that finds no memory for the moment looks for it again after so long, and so often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-const LOOKS: u32 = 300;
-
-/// A write that waits for a changer.
-pub(crate) struct Change {
-    pub(crate) collection: Arc<Collection>,
-    pub(crate) write: Write,
-    pub(crate) sequence: u64,
-    pub(crate) answer: Answer,
-}
-
-/// What is logged at one go: all of it, or nothing where the log has no room. A crash leaves all or nothing of ids and of payloads.
-pub(crate) enum What {
-    Delete(Vec<PointId>),
-    /// Whole points that take the place of what was read; no id is named twice. A crash leaves each batch or nothing of it.
-    Upserts(Vec<Batch>),
-    Payloads(Vec<(PointId, Box<str>)>),
-}
-
-/// A piece of a change, on its way to the log.
-pub(crate) struct Piece {
-    pub(crate) what: What,
-    /// Where its points stand in segments, so that the writer need not look.
-    pub(crate) located: Vec<Located>,
-    /// Who may give the change up before the first of its pieces is logged.
-    pub(crate) asker: Option<cancel::Token>,
-}
-
-/// Sees a piece through until it is applied.
-pub(crate) type Log<'a> = &'a mut dyn FnMut(Piece) -> Result<()>;
+const RETRIES: u32 = 300;
 
 /// Does changes until the store closes and none is left.
-pub(crate) fn run(shared: &Arc<Shared>) {
-    while let Some(change) = shared.queue.take_change() {
-        let Change { collection, write, sequence, answer } = change;
+pub(crate) fn run(shared: &Arc<StoreInner>) {
+    loop {
+        shared.reach("changer");
+        let Some(change) = shared.queue.take_change() else { return };
+        let Change { collection, write, seqno, answer } = change;
         let mut log = |piece| send(shared, &collection, piece);
         let asker = answer.asker.clone();
-        let work = || Changer { shared, collection: &collection, asker, logged: false, log: &mut log }.change(write);
+        let work = || {
+            shared.reach("change");
+            Changer { shared, collection: &collection, asker, logged: false, log: &mut log }.change(write)
+        };
         let changed = supervise::caught("a change", work);
         if let Err(error) = &changed {
             shared.noted(&collection, FaultKind::Read, error);
         }
         // Whoever hears the answer finds the collection open to his next write.
         shared.queue.changed(collection.number);
-        answer.give_unless(sequence, changed);
+        answer.give_unless(seqno, changed);
     }
 }
 
 /// Hands a piece to the writer and waits until it is applied. Where it finds no memory or too long a log, what is new is
 /// written out first; the writer does not wait for that.
-fn send(shared: &Shared, collection: &Arc<Collection>, mut piece: Piece) -> Result<()> {
+fn send(shared: &StoreInner, collection: &Arc<Collection>, mut piece: Piece) -> Result<()> {
     loop {
-        let seen = shared.sealed.count();
+        let seen = shared.flushed.count();
         let (answer, answered) = mpsc::sync_channel(1);
         shared.queue.put_piece(Request::Piece { collection: collection.clone(), piece, answer });
         match answered.recv() {
@@ -102,13 +79,13 @@ fn send(shared: &Shared, collection: &Arc<Collection>, mut piece: Piece) -> Resu
         }
         piece.asker.as_ref().map_or(Ok(()), cancel::Token::check)?;
         // That others cannot be written out does not end it: where it needs their memory the writer says so.
-        shared.wait_for_seal(seen)?;
+        shared.wait_for_flush(seen)?;
     }
 }
 
 /// Makes a change's pieces, one after the other.
 pub(crate) struct Changer<'a> {
-    pub(crate) shared: &'a Shared,
+    pub(crate) shared: &'a StoreInner,
     pub(crate) collection: &'a Arc<Collection>,
     /// Who waits for it; as long as nothing of it is logged he may give it up.
     pub(crate) asker: Option<cancel::Token>,
@@ -212,7 +189,7 @@ impl Changer<'_> {
                 Err(error) if error.kind() == Kind::Busy && self.may_wait(again) => {
                     (points, memory, bytes) = (Vec::new(), Vec::new(), 0);
                     (from, again) = (begin, again + 1);
-                    self.shared.sealed.wait_past(self.shared.sealed.count(), LOOK_AGAIN);
+                    self.shared.flushed.wait_past(self.shared.flushed.count(), LOOK_AGAIN);
                 }
                 Err(error) if error.kind() == Kind::Busy && !self.logged => return Err(error),
                 // What was made so far makes room.
@@ -237,8 +214,8 @@ impl Changer<'_> {
     /// Whether a piece that finds no memory for the moment waits for it once more.
     fn may_wait(&self, waited: u32) -> bool {
         let is_given_up = self.asker.as_ref().is_some_and(cancel::Token::is_cancelled);
-        let is_alone = self.shared.inline.load(Ordering::SeqCst) || self.shared.is_closing();
-        !is_given_up && !is_alone && waited < LOOKS
+        let is_alone = self.shared.single_threaded.load(Ordering::SeqCst) || self.shared.is_closing();
+        !is_given_up && !is_alone && waited < RETRIES
     }
 
     /// Reads points, changes their vectors, and logs them whole.
@@ -298,7 +275,7 @@ impl Changer<'_> {
                 }
                 Err(error) if error.kind() == Kind::Busy && self.may_wait(again) => {
                     again += 1;
-                    self.shared.sealed.wait_past(self.shared.sealed.count(), LOOK_AGAIN);
+                    self.shared.flushed.wait_past(self.shared.flushed.count(), LOOK_AGAIN);
                 }
                 made => {
                     hand_on(self, gathered, made?)?;

@@ -125,10 +125,10 @@ impl CollectionPatch {
         new.deleted_threshold = self.deleted_threshold.unwrap_or(old.deleted_threshold);
         new.vacuum_min_vectors = self.vacuum_min_vectors.unwrap_or(old.vacuum_min_vectors);
         new.recall = self.recall.unwrap_or(old.recall);
-        new.echo.extend(self.echo.clone());
-        for (name, echo) in &self.vector_echo {
+        new.client_config.extend(self.client_config.clone());
+        for (name, client_config) in &self.vector_client_config {
             if let Some(vector) = new.vectors.get_mut(name) {
-                vector.echo = Some(echo.clone());
+                vector.client_config = Some(client_config.clone());
             }
         }
         for (name, placement) in &self.placements {

@@ -1,9 +1,9 @@
 //! A collection: its parts at one moment, and how a write changes them.
 //!
 //! ```text
-//!   View ── active   growing part that takes writes
-//!        ├─ frozen   growing parts that wait to be sealed, oldest first
-//!        └─ segments sealed parts, in no order: every live id stands in exactly one part
+//!   View ─┬─ active     memtable that takes writes
+//!         ├─ immutable  memtables that wait to be flushed, oldest first
+//!         └─ segments   immutable files, in no order: every live id stands in exactly one part
 //! ```
 //!
 //! Readers load a view and keep it; a view never changes, but its active part grows and rows die.
@@ -12,14 +12,14 @@
 
 use crate::api::{Batch, FieldConfig, Progress};
 use crate::catalog_cost::HeldConfig;
-use crate::changes::PATCH_BYTES;
 use crate::field_index::FieldIndex;
-use crate::growing::{CLEAN, Growing, PayloadAt};
-use crate::growing_fields::BatchFields;
 use crate::health::{FaultKind, Health};
 use crate::lock;
-use crate::op::CollectionNumber;
-use crate::reservoir::Reservoir;
+use crate::memtable::{CLEAN, Memtable, PayloadAt};
+use crate::memtable_fields::BatchFields;
+use crate::op::CollectionId;
+use crate::patch_tree::PATCH_BYTES;
+use crate::recall_monitor::RecallMonitor;
 use crate::residency::Structures;
 use crate::segment::Segment;
 use crate::usage::Usage;
@@ -28,28 +28,28 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use ramekin_base::lock::{Guard, Ranked};
 use ramekin_base::{Error, Kind, PointId, Result};
 use ramekin_fields::Path;
-use ramekin_log::Position;
+use ramekin_log::Lsn;
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 pub(crate) struct View {
-    pub(crate) active: Arc<Growing>,
-    pub(crate) frozen: Vec<Arc<Growing>>,
+    pub(crate) active: Arc<Memtable>,
+    pub(crate) immutable: Vec<Arc<Memtable>>,
     pub(crate) segments: Vec<Arc<Segment>>,
 }
 
 impl View {
-    /// The growing parts, newest first.
-    pub(crate) fn growing(&self) -> impl Iterator<Item = &Arc<Growing>> {
-        std::iter::once(&self.active).chain(self.frozen.iter().rev())
+    /// The memtables, newest first.
+    pub(crate) fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        std::iter::once(&self.active).chain(self.immutable.iter().rev())
     }
 
-    /// The growing parts with their places, oldest first: the order in which a read must look, after the segments, so
+    /// The memtables with their places, oldest first: the order in which a read must look, after the segments, so
     /// that no point that moves meanwhile slips past it.
-    pub(crate) fn oldest_growing(&self) -> Vec<(usize, &Arc<Growing>)> {
-        let mut parts: Vec<_> = self.growing().enumerate().collect();
+    pub(crate) fn oldest_memtables(&self) -> Vec<(usize, &Arc<Memtable>)> {
+        let mut parts: Vec<_> = self.memtables().enumerate().collect();
         parts.reverse();
         parts
     }
@@ -57,20 +57,20 @@ impl View {
     /// How many points a read of it can find at most: what a client asks for beyond them costs nothing.
     pub(crate) fn points_at_most(&self) -> usize {
         let sealed: usize = self.segments.iter().map(|segment| segment.meta.points as usize).sum();
-        sealed + self.growing().map(|part| part.read().slots()).sum::<usize>()
+        sealed + self.memtables().map(|part| part.read().slots()).sum::<usize>()
     }
 
-    /// This view and the growing parts that a newer one has besides, or `None` if one of them is gone already.
+    /// This view and the memtables that a newer one has besides, or `None` if one of them is gone already.
     pub(crate) fn with_newer(self: &Arc<Self>, newest: &Self) -> Option<Arc<Self>> {
-        let last = self.active.number();
-        let mut newer: Vec<_> = newest.frozen.iter().filter(|part| part.number() > last).cloned().collect();
-        match newest.active.number() - last {
+        let last = self.active.generation();
+        let mut newer: Vec<_> = newest.immutable.iter().filter(|part| part.generation() > last).cloned().collect();
+        match newest.active.generation() - last {
             0 => Some(self.clone()),
             begun if begun == newer.len() as u64 + 1 => {
-                let mut frozen = self.frozen.clone();
-                frozen.push(self.active.clone());
-                frozen.append(&mut newer);
-                Some(Arc::new(Self { active: newest.active.clone(), frozen, segments: self.segments.clone() }))
+                let mut immutable = self.immutable.clone();
+                immutable.push(self.active.clone());
+                immutable.append(&mut newer);
+                Some(Arc::new(Self { active: newest.active.clone(), immutable, segments: self.segments.clone() }))
             }
             _ => None,
         }
@@ -81,24 +81,24 @@ impl View {
     }
 
     /// The first record that changed payloads in memory need; [`CLEAN`]: none.
-    pub(crate) fn patched_from(&self) -> Position {
-        self.segments.iter().map(|segment| segment.changes.from()).min().unwrap_or(CLEAN)
+    pub(crate) fn patched_from(&self) -> Lsn {
+        self.segments.iter().map(|segment| segment.patches.from()).min().unwrap_or(CLEAN)
     }
 
     /// Rows and slots whose point was replaced or deleted.
     pub(crate) fn dead(&self) -> u64 {
-        let growing: usize = self.growing().map(|part| part.read().dead()).sum();
+        let growing: usize = self.memtables().map(|part| part.read().dead()).sum();
         growing as u64 + self.segments.iter().map(|segment| segment.dead.count()).sum::<u64>()
     }
 
     pub(crate) fn live(&self) -> u64 {
-        let growing: usize = self.growing().map(|part| part.read().live()).sum();
+        let growing: usize = self.memtables().map(|part| part.read().live()).sum();
         growing as u64 + self.segments.iter().map(|segment| segment.live()).sum::<u64>()
     }
 }
 
 pub(crate) struct Collection {
-    pub(crate) number: CollectionNumber,
+    pub(crate) number: CollectionId,
     pub(crate) name: Arc<str>,
     pub(crate) config: ArcSwap<HeldConfig>,
     pub(crate) view: ArcSwap<View>,
@@ -115,13 +115,13 @@ pub(crate) struct Collection {
     pub(crate) written: AtomicU64,
     pub(crate) dropped: AtomicBool,
     /// Its changed payloads are to be written out, to free memory or the log.
-    pub(crate) fold_due: AtomicBool,
+    pub(crate) compaction_due: AtomicBool,
     pub(crate) health: Health,
-    pub(crate) progress: Mutex<Option<Progress>>,
+    pub(crate) progress: Progresses,
     /// Milliseconds of the clock at the last write.
     pub(crate) written_ms: AtomicU64,
     pub(crate) usage: Usage,
-    pub(crate) reservoir: Reservoir,
+    pub(crate) recall_monitor: RecallMonitor,
     /// Who pays for what is resident, once there is something to be.
     pub(crate) structures: OnceLock<Box<Structures>>,
     growing_account: Account,
@@ -131,38 +131,61 @@ pub(crate) struct Collection {
 /// Where a request stands in the log, and its number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Logged {
-    pub(crate) position: Position,
-    pub(crate) sequence: u64,
+    pub(crate) lsn: Lsn,
+    pub(crate) seqno: u64,
+}
+
+/// Work in the background that goes on, one of a kind: a flush may go on beside a merge or the build of an index.
+#[derive(Default)]
+pub(crate) struct Progresses(Mutex<Vec<(&'static str, Progress)>>);
+
+impl Progresses {
+    pub(crate) fn tell(&self, kind: &'static str, progress: Progress) {
+        let mut all = self.0.lock();
+        match all.iter_mut().find(|(own, _)| *own == kind) {
+            Some((_, own)) => *own = progress,
+            None => all.push((kind, progress)),
+        }
+    }
+
+    pub(crate) fn end(&self, kind: &str) {
+        self.0.lock().retain(|(own, _)| *own != kind);
+    }
+
+    /// Of what began first and goes on.
+    pub(crate) fn first(&self) -> Option<Progress> {
+        self.0.lock().first().map(|(_, progress)| progress.clone())
+    }
 }
 
 impl Collection {
     /// Without points. `memory` holds what it takes by `catalog_cost`.
     pub(crate) fn new(
-        number: CollectionNumber,
+        number: CollectionId,
         name: &str,
         config: Arc<HeldConfig>,
         memory: Reservation,
         growing: &Account,
-        replay_from: Position,
+        replay_from: Lsn,
     ) -> Result<Self> {
-        let active = Arc::new(Growing::new(0, config.clone(), growing)?);
+        let active = Arc::new(Memtable::new(0, config.clone(), growing)?);
         Ok(Self {
             number,
             name: name.into(),
             config: ArcSwap::new(config),
-            view: ArcSwap::from_pointee(View { active, frozen: Vec::new(), segments: Vec::new() }),
+            view: ArcSwap::from_pointee(View { active, immutable: Vec::new(), segments: Vec::new() }),
             change: Ranked::mutex(&lock::CHANGE, ()),
             still: Ranked::rw(&lock::STILL, ()),
             replay_from: AtomicU64::new(replay_from),
             unwritten: AtomicBool::new(true),
             written: AtomicU64::new(0),
             dropped: AtomicBool::new(false),
-            fold_due: AtomicBool::new(false),
+            compaction_due: AtomicBool::new(false),
             health: Health::default(),
-            progress: Mutex::new(None),
+            progress: Progresses::default(),
             written_ms: AtomicU64::new(0),
             usage: Usage::default(),
-            reservoir: Reservoir::default(),
+            recall_monitor: RecallMonitor::default(),
             structures: OnceLock::new(),
             growing_account: growing.clone(),
             _memory: memory,
@@ -197,7 +220,7 @@ impl Collection {
     pub(crate) fn keep_index(&self, path: &Path, index: Option<&FieldConfig>) {
         let config = self.config.load();
         self.health.keep_indexes(|path| config.indexes.contains_key(path));
-        self.view.load().active.set_field(path, index.map(|index| &index.schema));
+        self.view.load().memtables().for_each(|part| part.set_field(path, index.map(|index| &index.schema)));
         for segment in &self.view.load().segments {
             let mut fields = segment.fields.write();
             let is_kept = |field: &Arc<FieldIndex>| {
@@ -253,23 +276,17 @@ impl Collection {
         mut located: Located,
     ) -> Result<()> {
         let (_change, view) = self.begin(pages, &batch.ids, &mut located)?;
-        view.active.touch(logged.position);
-        view.active.insert(batch, payloads, fields, logged.sequence);
-        view.frozen.iter().for_each(|part| part.kill(&batch.ids));
+        view.active.touch(logged.lsn);
+        view.active.insert(batch, payloads, fields, logged.seqno);
+        view.immutable.iter().for_each(|part| part.kill(&batch.ids));
         located.kill();
         Ok(())
     }
 
-    pub(crate) fn apply_delete(
-        &self,
-        pages: &Pages,
-        ids: &[PointId],
-        position: Position,
-        mut located: Located,
-    ) -> Result<()> {
+    pub(crate) fn apply_delete(&self, pages: &Pages, ids: &[PointId], lsn: Lsn, mut located: Located) -> Result<()> {
         let (_change, view) = self.begin(pages, ids, &mut located)?;
-        view.active.touch(position);
-        view.growing().for_each(|part| part.kill(ids));
+        view.active.touch(lsn);
+        view.memtables().for_each(|part| part.kill(ids));
         located.kill();
         Ok(())
     }
@@ -289,7 +306,7 @@ impl Collection {
             if view.active.set_payload(*id, *payload, None)? {
                 continue;
             }
-            for part in &view.frozen {
+            for part in &view.immutable {
                 if part.set_payload(*id, *payload, Some(&mut *memory))? {
                     break;
                 }
@@ -297,34 +314,35 @@ impl Collection {
         }
         for (segment, rows) in located.segments.iter().filter(|(segment, _)| view.holds(segment)) {
             let alive = rows.iter().flatten().filter(|(_, row)| !segment.dead.get(*row));
-            segment.changes.put(alive.map(|(at, row)| (*row, payloads[*at as usize])), memory)?;
+            segment.patches.put(alive.map(|(at, row)| (*row, payloads[*at as usize])), memory)?;
         }
         Ok(())
     }
 
-    /// Bytes of changed payloads of sealed points in memory.
+    /// Bytes of changed payloads of flushed points in memory.
     pub(crate) fn patch_bytes(&self) -> u64 {
-        self.view.load().segments.iter().map(|segment| segment.changes.len() as u64 * PATCH_BYTES).sum()
+        self.view.load().segments.iter().map(|segment| segment.patches.len() as u64 * PATCH_BYTES).sum()
     }
 
-    /// Moves the active part to the frozen ones; only the writer thread calls this, with no write in flight.
-    pub(crate) fn freeze(&self) -> Result<bool> {
+    /// Rotates: the active memtable becomes an immutable one; only the writer thread calls this, with no write in flight.
+    pub(crate) fn rotate(&self) -> Result<bool> {
         let _change = self.change.lock();
         let view = self.view.load_full();
         if view.active.from() == CLEAN {
             return Ok(false);
         }
-        let active = Arc::new(Growing::new(view.active.number() + 1, self.config.load_full(), &self.growing_account)?);
-        let mut frozen = view.frozen.clone();
-        frozen.push(view.active.clone());
-        self.view.store(Arc::new(View { active, frozen, segments: view.segments.clone() }));
+        let active =
+            Arc::new(Memtable::new(view.active.generation() + 1, self.config.load_full(), &self.growing_account)?);
+        let mut immutable = view.immutable.clone();
+        immutable.push(view.active.clone());
+        self.view.store(Arc::new(View { active, immutable, segments: view.segments.clone() }));
         Ok(true)
     }
 
     /// The first position that a replay needs for this collection; `applied`: all records before it are applied.
-    pub(crate) fn pinned_from(&self, applied: Position) -> Position {
+    pub(crate) fn pinned_from(&self, applied: Lsn) -> Lsn {
         let view = self.view.load();
-        let oldest = view.growing().map(|part| part.from()).min().unwrap_or(CLEAN);
+        let oldest = view.memtables().map(|part| part.from()).min().unwrap_or(CLEAN);
         oldest.min(view.patched_from()).min(applied)
     }
 }
@@ -339,7 +357,7 @@ pub(crate) struct Located {
 
 /// How often memory to read with is asked for where a write is logged already: each time waits for who reads now, and in the
 /// end the collection takes no write until a restart.
-const LOOKS: u32 = 50;
+const RETRIES: u32 = 50;
 
 /// Which of the points, and its row.
 type Found = (u32, u32);
@@ -375,7 +393,7 @@ impl Located {
     fn look_patiently(&mut self, pages: &Pages, ids: &[PointId], segments: &[Arc<Segment>]) -> Result<()> {
         for segment in segments {
             let mut looked = self.look(pages, ids, std::iter::once(segment.clone()));
-            for _ in 1..LOOKS {
+            for _ in 1..RETRIES {
                 if !looked.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
                     break;
                 }
@@ -396,5 +414,30 @@ impl Located {
         for (segment, rows) in self.segments {
             rows.iter().flatten().for_each(|(_, row)| _ = segment.dead.set(*row));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_of_one_kind_is_told_until_it_ends_whatever_goes_on_beside_it() {
+        let (all, progress) = (Progresses::default(), |what: &str, done| {
+            let what = what.to_owned();
+            Progress { what, done, total: 10, rate_per_s: 1.0, left_s: 1.0 }
+        });
+        let told = || all.first().map(|progress| (progress.what, progress.done));
+        all.tell("merge", progress("merge: rows", 1));
+        all.tell("flush", progress("flush: rows", 7));
+        all.tell("merge", progress("merge: codes", 2));
+        assert_eq!(told(), Some(("merge: codes".to_owned(), 2)));
+        all.end("flush");
+        assert_eq!(told(), Some(("merge: codes".to_owned(), 2)), "the end of one is not that of the other");
+        all.tell("flush", progress("flush: rows", 3));
+        all.end("merge");
+        assert_eq!(told(), Some(("flush: rows".to_owned(), 3)));
+        all.end("flush");
+        assert_eq!(told(), None);
     }
 }

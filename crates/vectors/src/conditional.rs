@@ -11,9 +11,9 @@
 
 use crate::api::{Batch, Column, Mode};
 use crate::collection::Collection;
-use crate::matching::Matching;
+use crate::payload_filter::PayloadFilter;
 use crate::read;
-use crate::shared::Shared;
+use crate::store_inner::StoreInner;
 use ramekin_base::Result;
 use ramekin_fields::Filter;
 use ramekin_memory::Reservation;
@@ -21,7 +21,7 @@ use std::ops::Range;
 
 /// Of some points of a batch those that are to be written, and the memory for them.
 pub(crate) fn written(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     batch: &Batch,
     range: Range<usize>,
@@ -33,7 +33,7 @@ pub(crate) fn written(
     let look = |view: &crate::collection::View, (): &()| {
         let places = read::places(shared, view, ids)?;
         let there: Vec<_> = ids.iter().zip(&places).filter_map(|(id, place)| Some((*id, (*place)?))).collect();
-        let mut passed = Matching::new(shared, &shared.pages, view, &filter)?.points(&there)?.into_iter();
+        let mut passed = PayloadFilter::new(shared, &shared.pages, view, &filter)?.points(&there)?.into_iter();
         let is_written = |place: &Option<read::Place>| match (place.is_some(), mode) {
             (false, Mode::Upsert | Mode::InsertOnly) => true,
             (false, Mode::UpdateOnly | Mode::Vectors) => false,
@@ -41,7 +41,7 @@ pub(crate) fn written(
         };
         Ok(Some(places.iter().map(is_written).collect::<Vec<bool>>()))
     };
-    let written = read::on_view(collection, |_| Ok(()), look)?;
+    let written = crate::consistent::read_consistent(collection, |_| Ok(()), look)?;
     let mut memory = shared.accounts.queries.try_reserve(batch.bytes_of(range.clone()) as u64)?;
     let part = part(batch, range, &written);
     memory.shrink(memory.bytes().saturating_sub(part.bytes() as u64));

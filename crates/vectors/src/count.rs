@@ -6,9 +6,10 @@
 //! ```
 
 use crate::collection::{Collection, View};
-use crate::matching::Matching;
+use crate::consistent;
+use crate::payload_filter::PayloadFilter;
 use crate::read::{self, ENTRY_BYTES, ROWS};
-use crate::shared::Shared;
+use crate::store_inner::StoreInner;
 use ramekin_base::{Result, cancel, rng};
 use ramekin_fields::{Bitmap, Filter};
 
@@ -24,12 +25,12 @@ fn sample(rows: &Bitmap, count: u64) -> Vec<u32> {
 
 /// How many points of a collection pass a filter. An estimate of a segment is its indexes' answer, where they have one; else what a sample
 /// of the rows that may pass says.
-pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, exact: bool) -> Result<u64> {
+pub(crate) fn count(shared: &StoreInner, collection: &Collection, filter: &Filter, exact: bool) -> Result<u64> {
     let _memory = shared.accounts.queries.try_reserve(SAMPLED * (ENTRY_BYTES + 4))?;
     let filter = collection.config.load().resolve(filter, &shared.accounts.queries)?;
     let filter = &filter;
     let sealed = |view: &View| {
-        let matching = Matching::new(shared, &shared.pages, view, filter)?;
+        let matching = PayloadFilter::new(shared, &shared.pages, view, filter)?;
         let mut count = 0;
         for (at, segment) in view.segments.iter().enumerate() {
             let passing = matching.passing(at)?;
@@ -49,7 +50,7 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, e
             while row < segment.meta.points {
                 cancel::check()?;
                 let rows = read::next_rows(segment, Some(&passing), &mut row, ROWS as usize);
-                let mut page = read::sealed_page(shared, view, at, rows)?;
+                let mut page = read::segment_page(shared, view, at, rows)?;
                 matching.keep(&mut page)?;
                 count += page.len() as u64;
             }
@@ -57,7 +58,7 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, e
         Ok(count)
     };
     let growing = |view: &View, sealed: &u64| {
-        let matching = Matching::new(shared, &shared.pages, view, filter)?;
+        let matching = PayloadFilter::new(shared, &shared.pages, view, filter)?;
         let mut count = *sealed;
         read::each_growing(view, |page| {
             matching.keep(page)?;
@@ -66,5 +67,5 @@ pub(crate) fn count(shared: &Shared, collection: &Collection, filter: &Filter, e
         })?;
         Ok(Some(count))
     };
-    read::on_view(collection, sealed, growing)
+    consistent::read_consistent(collection, sealed, growing)
 }

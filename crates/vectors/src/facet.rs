@@ -10,10 +10,11 @@
 
 use crate::api::{FacetValue, Held};
 use crate::collection::{Collection, View};
+use crate::consistent;
 use crate::field_index::{self, FieldIndex};
-use crate::matching::Matching;
+use crate::payload_filter::PayloadFilter;
 use crate::read::{self, Place, TEXTS};
-use crate::shared::Shared;
+use crate::store_inner::StoreInner;
 use ramekin_base::{Error, PointId, Result, cancel};
 use ramekin_fields::{Bitmap, Filter, Path, Prepared, Schema, key};
 use ramekin_memory::Reservation;
@@ -26,8 +27,8 @@ use std::sync::Arc;
 const ENTRY_BYTES: u64 = 128;
 
 /// What is asked.
-struct Asked<'a> {
-    shared: &'a Shared,
+struct FacetRequest<'a> {
+    shared: &'a StoreInner,
     path: &'a Path,
     schema: &'a Arc<Schema>,
     filter: &'a Prepared<'a>,
@@ -37,7 +38,7 @@ struct Asked<'a> {
 /// The values of a field that most of the points have that pass a filter, with their number: the most first, of those with
 /// as many the least.
 pub(crate) fn facet(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     path: &Path,
     limit: usize,
@@ -51,8 +52,12 @@ pub(crate) fn facet(
         )));
     };
     let filter = config.resolve(filter, &shared.accounts.queries)?;
-    let asked = Asked { shared, path, schema, filter: &filter, limit };
-    read::on_view(collection, |view| asked.sealed(view), |view, sealed| asked.answer(view, sealed).map(Some))
+    let request = FacetRequest { shared, path, schema, filter: &filter, limit };
+    consistent::read_consistent(
+        collection,
+        |view| request.of_segments(view),
+        |view, from_segments| request.answer(view, from_segments).map(Some),
+    )
 }
 
 fn has_values(schema: &Schema) -> bool {
@@ -69,30 +74,30 @@ struct Counts {
 type Best = (u64, Reverse<Box<[u8]>>, Place);
 
 /// What the segments of a view say.
-struct Sealed {
+struct FromSegments {
     /// Of rows that no index knows.
     counts: Counts,
     /// Of each segment with an index the rows that count.
     parts: Vec<(usize, Arc<FieldIndex>, Bitmap)>,
 }
 
-impl Asked<'_> {
-    fn sealed(&self, view: &View) -> Result<Sealed> {
+impl FacetRequest<'_> {
+    fn of_segments(&self, view: &View) -> Result<FromSegments> {
         let account = &self.shared.accounts.queries;
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
+        let matching = PayloadFilter::new(self.shared, &self.shared.pages, view, self.filter)?;
         let counts = Counts { by_key: BTreeMap::new(), memory: account.try_reserve(0)? };
-        let mut sealed = Sealed { counts, parts: Vec::new() };
+        let mut from_segments = FromSegments { counts, parts: Vec::new() };
         for (at, segment) in view.segments.iter().enumerate() {
             let mut rows = matching.passing(at)?.sure(&matching, at)?;
             let (index, unknown) =
                 field_index::known(segment, (self.path, self.schema), &mut rows, &self.shared.bitmaps)?;
             for some in unknown.iter().flat_map(|unknown| unknown.chunks::<TEXTS>()) {
-                let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Sealed(at, *row))).collect();
-                self.add(view, &points, &mut sealed.counts)?;
+                let points: Vec<_> = some.iter().map(|row| (PointId::Num(0), Place::Segment(at, *row))).collect();
+                self.add(view, &points, &mut from_segments.counts)?;
             }
-            sealed.parts.extend(index.map(|index| (at, index, rows)));
+            from_segments.parts.extend(index.map(|index| (at, index, rows)));
         }
-        Ok(sealed)
+        Ok(from_segments)
     }
 
     /// Adds points whose payloads are asked, few at a time.
@@ -109,20 +114,20 @@ impl Asked<'_> {
         Ok(())
     }
 
-    /// The same with the growing parts of a view.
-    fn answer(&self, view: &View, sealed: &Sealed) -> Result<Held<Vec<(FacetValue, u64)>>> {
+    /// The same with the memtables of a view.
+    fn answer(&self, view: &View, from_segments: &FromSegments) -> Result<Held<Vec<(FacetValue, u64)>>> {
         let account = &self.shared.accounts.queries;
         let mut held = account.try_reserve(0)?;
-        let memory = account.try_reserve(sealed.counts.memory.bytes())?;
-        let mut fresh = Counts { by_key: sealed.counts.by_key.clone(), memory };
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
+        let memory = account.try_reserve(from_segments.counts.memory.bytes())?;
+        let mut fresh = Counts { by_key: from_segments.counts.by_key.clone(), memory };
+        let matching = PayloadFilter::new(self.shared, &self.shared.pages, view, self.filter)?;
         read::each_growing(view, |page| {
             matching.keep(page)?;
             page.chunks(TEXTS).try_for_each(|points| self.add(view, points, &mut fresh))
         })?;
         let pages = &self.shared.pages;
-        let mut cursors = Vec::with_capacity(sealed.parts.len());
-        for (at, field, rows) in &sealed.parts {
+        let mut cursors = Vec::with_capacity(from_segments.parts.len());
+        for (at, field, rows) in &from_segments.parts {
             let mut cursor = Cursor { segment: *at, field, rows, code: 0, next: None };
             cursor.advance(pages)?;
             cursors.push(cursor);
@@ -130,8 +135,10 @@ impl Asked<'_> {
         let mut best: BinaryHeap<Reverse<Best>> = BinaryHeap::new();
         let mut fresh = fresh.by_key.into_iter().peekable();
         loop {
-            let sealed = cursors.iter().filter_map(|cursor| cursor.next.as_ref()).map(|(key, ..)| key).min();
-            let Some(key) = sealed.into_iter().chain(fresh.peek().map(|(key, _)| key)).min().cloned() else { break };
+            let from_segments = cursors.iter().filter_map(|cursor| cursor.next.as_ref()).map(|(key, ..)| key).min();
+            let Some(key) = from_segments.into_iter().chain(fresh.peek().map(|(key, _)| key)).min().cloned() else {
+                break;
+            };
             let new = fresh.next_if(|(own, _)| *own == key).map(|(_, counted)| counted);
             let mut total = new;
             for cursor in &mut cursors {
@@ -204,7 +211,7 @@ impl Cursor<'_> {
                 }
             })?;
             if count > 0 {
-                self.next = Some((index.key(pages, self.code)?, count, Place::Sealed(self.segment, last)));
+                self.next = Some((index.key(pages, self.code)?, count, Place::Segment(self.segment, last)));
             }
             self.code += 1;
         }

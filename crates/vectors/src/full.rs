@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   a write finds no room ──► full: what needs more room is refused, `/readyz` says why
-//!        │                    deletes, names that go, the manifest, seals, folds and merges use the reserve
+//!        │                    deletes, names that go, the manifest, flushes, patch compactions and merges use the reserve
 //!        ▼
-//!   the background: seals what pins the log · drops dead segments · rewrites what is mostly dead · looks again
+//!   the background: flushes what pins the log · drops dead segments · rewrites what is mostly dead · looks again
 //!        │
 //!        └── the reserve is whole again, and the log's next file has room ──► writes go on
 //! ```
@@ -12,9 +12,9 @@
 //! While it is not full the reserve is whole, so whoever needs more room never takes of it.
 
 use crate::health::FaultKind;
-use crate::shared::{Limits, Shared};
+use crate::store_inner::{Limits, StoreInner};
 use ramekin_base::{Error, Kind, Result, Size};
-use ramekin_storage::Claim;
+use ramekin_storage::ReserveClaim;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// Between two looks whether there is room again.
@@ -49,17 +49,17 @@ impl Drop for Using<'_> {
 impl Limits {
     /// Bytes of one file of the log. A file goes as a whole, so it is small against what the log may pin.
     pub(crate) fn log_file_bytes(&self) -> u64 {
-        self.growing_bytes / 2
+        self.memtable_bytes / 2
     }
 
-    /// What is kept for a full disk: three quarters are room to seal what new points may be, and a quarter is for deletes.
+    /// What is kept for a full disk: three quarters are room to flush what new points may be, and a quarter is for deletes.
     pub(crate) fn reserve_bytes(&self) -> u64 {
         4 * self.log_file_bytes()
     }
 }
 
-impl Shared {
-    /// Log that may be pinned before the oldest part is sealed.
+impl StoreInner {
+    /// Log that may be pinned before the oldest part is flushed.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         if self.full.is_on() { self.full_log_bytes() } else { self.limits().log_bytes }
     }
@@ -71,7 +71,7 @@ impl Shared {
     }
 
     /// Does what frees space: where the disk is full, with what is kept for that. `work` fails whole.
-    pub(crate) fn frees<T>(&self, claim: Claim, mut work: impl FnMut() -> Result<T>) -> Result<T> {
+    pub(crate) fn frees<T>(&self, claim: ReserveClaim, mut work: impl FnMut() -> Result<T>) -> Result<T> {
         let mut using = None;
         loop {
             match work() {
@@ -132,7 +132,7 @@ impl Shared {
     /// Looks, at bounded intervals, whether there is room again. True: there is.
     fn look_for_room(&self) -> Result<bool> {
         let (now, looked) = (self.now_ms(), self.full.looked_ms.load(Ordering::SeqCst));
-        let is_due = now.saturating_sub(looked) >= LOOK_EVERY_MS || self.inline.load(Ordering::SeqCst);
+        let is_due = now.saturating_sub(looked) >= LOOK_EVERY_MS || self.single_threaded.load(Ordering::SeqCst);
         let is_mine = is_due
             && self.full.users.load(Ordering::SeqCst) == 0
             && self.full.looked_ms.compare_exchange(looked, now, Ordering::SeqCst, Ordering::SeqCst).is_ok();
@@ -156,17 +156,17 @@ impl Shared {
         Ok(())
     }
 
-    /// One look of the sealing thread while the disk is full. True: it is no more.
-    pub(crate) fn full_turn(&self) -> Result<bool> {
+    /// One look of the flushing thread while the disk is full. True: it is no more.
+    pub(crate) fn full_disk_step(&self) -> Result<bool> {
         if !self.full.is_on() {
             return Ok(false);
         }
         if self.look_for_room()? {
             return Ok(true);
         }
-        // The writer trims the log, and has what pins it sealed.
-        if !self.inline.load(Ordering::SeqCst) && self.queue.is_empty() {
-            _ = self.queue.put(crate::writer::Request::Look);
+        // The writer trims the log, and has what pins it flushed.
+        if !self.single_threaded.load(Ordering::SeqCst) && self.queue.is_empty() {
+            _ = self.queue.put(crate::request::Request::Look);
         }
         Ok(false)
     }

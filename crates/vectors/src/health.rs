@@ -1,8 +1,8 @@
 //! What is wrong with a collection, each fault by its kind, until its own success ends it.
 //!
 //! ```text
-//!   seal, fold, merge, index ── fails ──► Fault { why, how often, when it is tried again } ── the next one succeeds ──► gone
-//!   a read of the disk       ── fails ──► Fault ── the next read succeeds ──► gone
+//!   flush, patch compaction, merge, index ── fails ──► Fault { why, how often, when it is tried again } ── the next one succeeds ──► gone
+//!   a read of the disk       ── fails ──► Fault ── none fails for a minute, and then one succeeds ──► gone
 //!   log, manifest            ── fails ──► Fault: of the store ── the next commit succeeds, or a restart ──► gone
 //!   a file fails a checksum ────────────► kept by the file: gone when another takes its place
 //!   other damage, a write that is logged and not applied ──► Fault ── a restart ──► gone
@@ -10,6 +10,9 @@
 //!
 //! The collection is red while there is one. A fault is said once in the log, when it is new or says something else. There
 //! is one of a kind at most, and a kind for each indexed field, so they are bounded.
+//!
+//! A read that succeeds says nothing of the place where another failed: who reads both in turn would see the collection red
+//! and green in turn, with a line each time. Which place it was is not kept, but for how long nothing has failed.
 
 use parking_lot::Mutex;
 use ramekin_base::{Error, Kind, Result};
@@ -31,8 +34,8 @@ pub(crate) enum FaultKind {
     Full,
     /// Stored bytes contradict themselves where no page fails its checksum.
     Damage,
-    Seal,
-    Fold,
+    Flush,
+    PatchCompaction,
     Merge,
     Index(Path),
     Read,
@@ -46,8 +49,8 @@ impl fmt::Display for FaultKind {
             Self::Manifest => f.write_str("the manifest cannot be written"),
             Self::Full => f.write_str("the disk is full, writes other than deletes are refused"),
             Self::Damage => f.write_str("damage"),
-            Self::Seal => f.write_str("seal failed"),
-            Self::Fold => f.write_str("fold failed"),
+            Self::Flush => f.write_str("flush failed"),
+            Self::PatchCompaction => f.write_str("patch compaction failed"),
             Self::Merge => f.write_str("merge failed"),
             Self::Index(path) => write!(f, "index of `{path}` failed"),
             Self::Read => f.write_str("a read failed"),
@@ -59,7 +62,7 @@ struct Fault {
     text: String,
     error: Kind,
     times: u32,
-    /// By the store's clock: not tried again before.
+    /// By the store's clock: not tried again before; of a read, no success ends it before.
     retry_ms: u64,
 }
 
@@ -68,7 +71,7 @@ impl Fault {
     /// little memory for the moment is made later.
     fn is_put_off(&self, kind: &FaultKind) -> bool {
         match kind {
-            FaultKind::Seal | FaultKind::Fold => self.error == Kind::NoSpace,
+            FaultKind::Flush | FaultKind::PatchCompaction => self.error == Kind::NoSpace,
             FaultKind::Merge | FaultKind::Index(_) => matches!(self.error, Kind::NoSpace | Kind::Busy),
             _ => false,
         }
@@ -78,6 +81,8 @@ impl Fault {
 /// The first wait after a failure, and how often it doubles: up to 32 s.
 const RETRY_MS: u64 = 500;
 const RETRY_DOUBLINGS: u32 = 6;
+/// After a read has failed none may for so long, until one that succeeds ends its fault.
+const READS_CALM_MS: u64 = 60_000;
 
 #[derive(Default)]
 pub(crate) struct Health {
@@ -100,11 +105,11 @@ impl Health {
 
     /// A fault of the collection `name`; `None`: somebody has said it already.
     pub(crate) fn raise(&self, kind: FaultKind, name: Option<&str>, error: &Error, now_ms: u64) {
+        let text = format!("{kind}: {error}");
+        let mut faults = self.faults.lock();
         if kind == FaultKind::Read {
             self.read_failed.store(true, Ordering::Relaxed);
         }
-        let text = format!("{kind}: {error}");
-        let mut faults = self.faults.lock();
         let before = faults.get(&kind);
         let times = before.map_or(0, |fault| fault.times) + 1;
         if let Some(name) = name.filter(|_| before.is_none_or(|fault| fault.text != text)) {
@@ -113,7 +118,11 @@ impl Health {
                 _ => tracing::error!(collection = name, "{text}"),
             }
         }
-        let retry_ms = now_ms + (RETRY_MS << times.min(RETRY_DOUBLINGS));
+        let retry_ms = now_ms
+            + match kind {
+                FaultKind::Read => READS_CALM_MS,
+                _ => RETRY_MS << times.min(RETRY_DOUBLINGS),
+            };
         faults.insert(kind, Fault { text, error: error.kind(), times, retry_ms });
     }
 
@@ -121,11 +130,15 @@ impl Health {
         self.faults.lock().remove(kind);
     }
 
-    /// A read succeeded: the disk answers again.
-    pub(crate) fn read_succeeded(&self) {
-        if self.read_failed.load(Ordering::Relaxed) {
+    /// A read succeeded: where none has failed for a while, the disk answers again.
+    pub(crate) fn read_succeeded(&self, now_ms: impl FnOnce() -> u64) {
+        if !self.read_failed.load(Ordering::Relaxed) {
+            return;
+        }
+        let (now_ms, mut faults) = (now_ms(), self.faults.lock());
+        if faults.get(&FaultKind::Read).is_none_or(|fault| now_ms >= fault.retry_ms) {
+            faults.remove(&FaultKind::Read);
             self.read_failed.store(false, Ordering::Relaxed);
-            self.clear(&FaultKind::Read);
         }
     }
 
@@ -166,17 +179,59 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_for_operators_names_each_kind() {
+        let page = include_str!("../../../docs/OPERATIONS.md");
+        let field = FaultKind::Index(Path::parse("FIELD").unwrap());
+        let mut next = Some(FaultKind::Diverged);
+        while let Some(kind) = next {
+            let text = kind.to_string();
+            assert!(page.contains(&format!("`{text}`")) || page.contains(&format!("`` {text} ``")), "{text}");
+            // A new kind belongs into this chain.
+            next = match kind {
+                FaultKind::Diverged => Some(FaultKind::Log),
+                FaultKind::Log => Some(FaultKind::Manifest),
+                FaultKind::Manifest => Some(FaultKind::Full),
+                FaultKind::Full => Some(FaultKind::Damage),
+                FaultKind::Damage => Some(FaultKind::Flush),
+                FaultKind::Flush => Some(FaultKind::PatchCompaction),
+                FaultKind::PatchCompaction => Some(FaultKind::Merge),
+                FaultKind::Merge => Some(field.clone()),
+                FaultKind::Index(_) => Some(FaultKind::Read),
+                FaultKind::Read => None,
+            };
+        }
+    }
+
+    #[test]
     fn only_its_own_success_ends_a_fault() {
         let health = Health::default();
         let failed = |text: &str| Err::<(), _>(Error::io(text));
-        health.note(FaultKind::Seal, "c", &failed("no disk"), 0);
+        health.note(FaultKind::Flush, "c", &failed("no disk"), 0);
         health.note(FaultKind::Damage, "c", &failed("broken"), 0);
-        for kind in [FaultKind::Merge, FaultKind::Fold, FaultKind::Index(Path::parse("a").unwrap())] {
+        for kind in [FaultKind::Merge, FaultKind::PatchCompaction, FaultKind::Index(Path::parse("a").unwrap())] {
             health.note(kind, "c", &Ok(()), 0);
         }
         assert_eq!(health.worst().as_deref(), Some("damage: broken"));
-        health.note(FaultKind::Seal, "c", &Ok(()), 0);
-        assert!(health.of(&FaultKind::Seal).is_none() && health.of(&FaultKind::Damage).is_some());
+        health.note(FaultKind::Flush, "c", &Ok(()), 0);
+        assert!(health.of(&FaultKind::Flush).is_none() && health.of(&FaultKind::Damage).is_some());
+    }
+
+    #[test]
+    fn reads_that_succeed_beside_one_that_fails_do_not_end_its_fault() {
+        let health = Health::default();
+        let fail = |now_ms| health.raise(FaultKind::Read, Some("c"), &Error::io("sector 7"), now_ms);
+        // Every other read meets the place that cannot be read.
+        for now_ms in (0..300_000).step_by(10_000) {
+            fail(now_ms);
+            health.read_succeeded(|| now_ms + 5_000);
+            assert!(health.worst().is_some(), "{now_ms}");
+        }
+        health.read_succeeded(|| 290_000 + READS_CALM_MS - 1);
+        assert!(health.worst().is_some());
+        health.read_succeeded(|| 290_000 + READS_CALM_MS);
+        assert!(health.worst().is_none());
+        fail(400_000);
+        assert!(health.worst().is_some());
     }
 
     #[test]
@@ -187,17 +242,17 @@ mod tests {
             assert!(health.waits(&FaultKind::Merge, pause - 1), "{times}");
             assert!(!health.waits(&FaultKind::Merge, pause), "{times}");
         }
-        assert!(!health.waits(&FaultKind::Seal, 0));
+        assert!(!health.waits(&FaultKind::Flush, 0));
     }
 
     #[test]
     fn what_found_no_room_is_tried_at_once_when_there_is_some() {
         let health = Health::default();
-        health.note(FaultKind::Seal, "c", &Err::<(), _>(Error::no_space("full")), 0);
-        health.note(FaultKind::Fold, "c", &Err::<(), _>(Error::io("broken")), 0);
-        assert!(health.waits(&FaultKind::Seal, 0) && health.worst().is_some_and(|worst| worst.contains("broken")));
+        health.note(FaultKind::Flush, "c", &Err::<(), _>(Error::no_space("full")), 0);
+        health.note(FaultKind::PatchCompaction, "c", &Err::<(), _>(Error::io("broken")), 0);
+        assert!(health.waits(&FaultKind::Flush, 0) && health.worst().is_some_and(|worst| worst.contains("broken")));
         health.room_again();
-        assert!(!health.waits(&FaultKind::Seal, 0) && health.waits(&FaultKind::Fold, 0));
+        assert!(!health.waits(&FaultKind::Flush, 0) && health.waits(&FaultKind::PatchCompaction, 0));
     }
 
     #[test]

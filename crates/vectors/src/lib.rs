@@ -1,23 +1,26 @@
 //! Floor 6: collections of points with vectors, in plain Rust types. Knows no HTTP and no protobuf.
 //!
 //! ```text
-//!   Store ─► Writer ─► log ─► growing ─seal─► segment ─merge─► segment
-//!     │                          └──────┬────────┘
+//!   Store ─► Writer ─► log ─► memtable ─flush─► segment ─merge─► segment
+//!     │                          └──────┬─────────┘
 //!     └─► search, read ◄───────────── View
 //! ```
 //!
 //! `store` is the front; `collection` is what a moment looks like; `writer` and `background` are the
 //! only things that change it. `op` is what the log holds, `segment`, `overlay` and `manifest` what files
-//! hold. `changes` is what a sealed point's payload became, `fold` how that gets into files.
+//! hold. `patch_tree` is what a flushed point's payload became, `patch_compaction` how that gets into files.
 //!
 //! Locks are taken in this order, and builds with debug assertions panic where one is not (`base::lock`). Only those that are
 //! marked are held across reads and writes of the disk, or while memory is waited for.
 //!
 //! ```text
-//!   rest.waking *   floors are taken back          collection.change   a batch is applied, a view is swapped
-//!   rest.state      awake or not                   growing             points of a part
-//!   manifest *      what counts on disk            segment.changes, segment.fields
-//!   still *         a read that others wait for    pages: hungry *, ring, purse; memory: the tree of accounts
+//!   idle.waking *   reserves are taken back        catalog             names, numbers, aliases
+//!   idle.planning * sections are chosen, loaded    still *             a read that others wait for
+//!   idle.merging *  a merge has its memory         collection.change   a batch is applied, a view is swapped
+//!   idle.state      idle or not                    memtable            points of a memtable
+//!   manifest *      what counts on disk            segment.patches, segment.fields
+//!   aliasing *      aliases change, or all are     pages: memory_waiter *, ring, quota
+//!                   written                        memory: the tree of accounts
 //! ```
 
 #![forbid(unsafe_code)]
@@ -30,48 +33,53 @@ mod bloom;
 mod catalog;
 mod catalog_cost;
 mod change;
-mod changes;
 mod check;
 mod codec;
 mod collection;
 mod conditional;
+mod consistent;
 mod count;
 mod facet;
 mod field_index;
-mod fold;
+mod filter_cache;
+mod filter_probe;
+mod flush;
 mod full;
-mod growing;
-mod growing_fields;
 mod health;
+mod idle;
+mod index_filter;
 mod lock;
 mod manifest;
-mod matching;
+mod memtable;
+mod memtable_fields;
 mod merge;
 mod op;
 mod ordered;
 mod ordinals;
 mod overlay;
-mod passing;
+mod patch_compaction;
+mod patch_tree;
 mod payload;
+mod payload_filter;
 mod payload_write;
 mod plan;
 mod policy;
 mod queue;
 mod read;
-mod remembered;
-mod reservoir;
+mod recall_monitor;
+mod recovery;
+mod request;
 mod residency;
-mod rest;
+mod residency_plan;
 mod rewrite;
 mod scratches;
-mod seal;
 mod search;
 mod segment;
 mod segment_write;
-mod share;
-mod shared;
 mod store;
+mod store_inner;
 mod texts;
+mod timings;
 mod top;
 mod usage;
 mod writer;
@@ -79,7 +87,9 @@ mod writer;
 pub use api::*;
 pub use check::check_name;
 pub use op::record_again;
-pub use plan::{Beside, Expected, Line, Outlook, Searched, outlook};
+pub use plan::{CapacityPlan, Expected, FixedOverhead, PlanLine, Searched, capacity_plan};
 pub use ramekin_vecmath::Datatype;
-pub use shared::Plant;
-pub use store::{Done, Names, Store, StoreOptions};
+pub use request::Done;
+pub use store::{Names, Store, StoreOptions, THREADS};
+pub use store_inner::Plant;
+pub use timings::Timings;

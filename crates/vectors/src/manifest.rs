@@ -6,7 +6,7 @@
 //!
 //! A position is taken before the bitmaps are read: a row that dies in between stands in the overlay
 //! early, and replay kills it again, which changes nothing. Changed payloads in memory pin the log
-//! instead, until a fold has written them out; a run may hold later changes too, and replay, which is
+//! instead, until a patch compaction has written them out; a run may hold later changes too, and replay, which is
 //! total and in order, ends with the same ones.
 //!
 //! What is written of a collection stays true while its files and its configuration do: a later position alone is
@@ -17,28 +17,31 @@ use crate::catalog::{AliasChange, Catalog, Collections};
 use crate::collection::Collection;
 use crate::field_index::FieldJson;
 use crate::health::FaultKind;
-use crate::op::CollectionNumber;
-use crate::overlay::{DeadRows, write_dead};
+use crate::op::CollectionId;
+use crate::overlay::{DeleteBitmap, write_delete_bitmap};
 use crate::segment::Segment;
-use crate::shared::Shared;
+use crate::store_inner::StoreInner;
 use parking_lot::MutexGuard;
 use ramekin_base::lock::Guard;
 use ramekin_base::{Kind, Result};
-use ramekin_log::Position;
+use ramekin_log::Lsn;
 use ramekin_memory::Reservation;
-use ramekin_storage::{Claim, Head, Sink};
+use ramekin_storage::{Head, ReserveClaim, Sink};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Collections that may come between a look at how many there are and a look at them.
+const NEW_COLLECTIONS: u64 = 16;
+
 /// What the store says anew with each commit.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct HeadJson {
-    pub(crate) next_number: CollectionNumber,
+    pub(crate) next_number: CollectionId,
     pub(crate) operation: u64,
-    pub(crate) meta_from: Position,
+    pub(crate) meta_from: Lsn,
 }
 
 /// All of it, as manifests had it that were written as a whole.
@@ -51,10 +54,10 @@ pub(crate) struct CatalogJson {
 /// A collection as the manifest keeps it.
 #[derive(Debug, Deserialize)]
 pub(crate) struct CollectionJson {
-    pub(crate) number: CollectionNumber,
+    pub(crate) number: CollectionId,
     pub(crate) name: String,
     pub(crate) config: CollectionConfig,
-    pub(crate) replay_from: Position,
+    pub(crate) replay_from: Lsn,
     pub(crate) segments: Vec<SegmentJson>,
 }
 
@@ -72,17 +75,17 @@ pub(crate) struct SegmentJson {
 /// A collection, as [`CollectionJson`] reads it.
 #[derive(Serialize)]
 struct PartJson<'a> {
-    number: CollectionNumber,
+    number: CollectionId,
     name: &'a str,
     config: &'a CollectionConfig,
-    replay_from: Position,
+    replay_from: Lsn,
     segments: Vec<SegmentJson>,
 }
 
 /// Aliases with the collections that they name from now on; `None`: with none.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct AliasesJson {
-    pub(crate) aliases: Vec<(Box<str>, Option<CollectionNumber>)>,
+    pub(crate) aliases: Vec<(Box<str>, Option<CollectionId>)>,
 }
 
 /// So often at most the watermark is raised, while the log grows.
@@ -97,24 +100,24 @@ pub(crate) struct Watermark {
 
 impl Watermark {
     /// That of the manifest which a start found.
-    pub(crate) fn new(durable: Position) -> Self {
+    pub(crate) fn new(durable: Lsn) -> Self {
         Self { durable: AtomicU64::new(durable), at_ms: AtomicU64::new(0) }
     }
 
-    fn set(&self, durable: Position, now_ms: u64) {
+    fn set(&self, durable: Lsn, now_ms: u64) {
         self.durable.store(durable, Ordering::SeqCst);
         self.at_ms.store(now_ms, Ordering::SeqCst);
     }
 
     /// Whether the log has grown since, and the last manifest is not of just now.
-    fn is_old(&self, end: Position, now_ms: u64, every_ms: u64) -> bool {
+    fn is_old(&self, end: Lsn, now_ms: u64, every_ms: u64) -> bool {
         let is_due = now_ms.saturating_sub(self.at_ms.load(Ordering::SeqCst)) >= every_ms;
         is_due && self.durable.load(Ordering::SeqCst) < end
     }
 }
 
 /// Writes how far the log is durable, where it has grown and the last manifest is so old. True: it was.
-pub(crate) fn raise_watermark(shared: &Shared, every_ms: u64) -> Result<bool> {
+pub(crate) fn raise_watermark(shared: &StoreInner, every_ms: u64) -> Result<bool> {
     let end = shared.log_reader()?.end();
     if shared.full.is_on() || !shared.watermark.is_old(end, shared.now_ms(), every_ms) {
         return Ok(false);
@@ -128,11 +131,11 @@ const ALIASES_A_NOTE: usize = 256;
 /// What a segment takes while it is described, and each of its files.
 const DESCRIBED_BYTES: u64 = 512;
 
-/// Writes a manifest of the present state. The caller holds `shared.manifest`.
-pub(crate) fn commit(shared: &Shared) -> Result<()> {
+/// Writes a manifest of the present state. The caller holds `StoreInner::manifest`.
+pub(crate) fn commit(shared: &StoreInner) -> Result<()> {
     let applied = shared.applied.load(Ordering::SeqCst);
     shared.manifest_dirty.store(false, Ordering::SeqCst);
-    let written = shared.frees(Claim::Delete, || write(shared, applied));
+    let written = shared.frees(ReserveClaim::Delete, || write(shared, applied));
     if written.is_err() {
         shared.manifest_dirty.store(true, Ordering::SeqCst);
     }
@@ -141,7 +144,7 @@ pub(crate) fn commit(shared: &Shared) -> Result<()> {
 }
 
 /// Whether manifests can be written shows in the health of the store.
-fn note(shared: &Shared, written: &Result<()>) {
+fn note(shared: &StoreInner, written: &Result<()>) {
     match written {
         Ok(()) => shared.health.clear(&FaultKind::Manifest),
         // It is tried again, and a full disk shows by itself; but not even that ends it where nobody knows what is on disk.
@@ -157,11 +160,11 @@ fn note(shared: &Shared, written: &Result<()>) {
 
 /// What is to be committed, of one moment of the catalog.
 struct State<'a> {
-    shared: &'a Shared,
+    shared: &'a StoreInner,
     head: HeadJson,
     collections: Collections,
     /// The first record that each collection needs.
-    pins: Vec<Position>,
+    pins: Vec<Lsn>,
     /// Their places in `collections`: of those that changed.
     changed: Vec<usize>,
     /// Dropped collections and changes of aliases before this number wait to be written.
@@ -171,7 +174,7 @@ struct State<'a> {
     _memory: Reservation,
 }
 
-fn write(shared: &Shared, applied: Position) -> Result<()> {
+fn write(shared: &StoreInner, applied: Lsn) -> Result<()> {
     let before = Pinned::take(shared, applied)?;
     let overlays = before.write_overlays(shared)?;
     let mut state = State::take(shared, applied, &before)?;
@@ -190,7 +193,7 @@ fn write(shared: &Shared, applied: Position) -> Result<()> {
         }
         // An overlay that no manifest names goes.
         for (segment, before, overlay) in overlays {
-            *segment.dead_rows.lock() = before;
+            *segment.delete_bitmap.lock() = before;
             // Where nobody knows what is on disk it stays for the next start to see.
             _ = shared.storage.discard(&overlay);
         }
@@ -212,12 +215,12 @@ fn write(shared: &Shared, applied: Position) -> Result<()> {
 /// The collections, with the first record that each needs, taken before anything of them is written.
 struct Pinned {
     collections: Collections,
-    pins: Vec<Position>,
+    pins: Vec<Lsn>,
     _memory: Reservation,
 }
 
 impl Pinned {
-    fn take(shared: &Shared, applied: Position) -> Result<Self> {
+    fn take(shared: &StoreInner, applied: Lsn) -> Result<Self> {
         let collections = shared.collections();
         let memory = shared.accounts.manifest.try_reserve(collections.len() as u64 * 8)?;
         let pins = collections.iter().map(|collection| collection.pinned_from(applied)).collect();
@@ -225,7 +228,7 @@ impl Pinned {
     }
 
     /// That of one collection; one that came later needs no record before `applied`.
-    fn pin(&self, collection: &Collection, applied: Position) -> Position {
+    fn pin(&self, collection: &Collection, applied: Lsn) -> Lsn {
         let found = self.collections.binary_search_by(|known| known.name.cmp(&collection.name)).ok();
         // One that was dropped meanwhile may have had the same name.
         let known = found.filter(|at| self.collections[*at].number == collection.number);
@@ -235,15 +238,15 @@ impl Pinned {
     /// Writes the overlays that are needed for the new positions to be true. Returns what to take back if they are not
     /// committed: of each segment the overlay before, and the new one's name.
     #[allow(clippy::type_complexity, reason = "used once")]
-    fn write_overlays(&self, shared: &Shared) -> Result<Vec<(Arc<Segment>, Option<DeadRows>, String)>> {
+    fn write_overlays(&self, shared: &StoreInner) -> Result<Vec<(Arc<Segment>, Option<DeleteBitmap>, String)>> {
         let mut written = Vec::new();
         for (collection, pin) in self.collections.iter().zip(&self.pins) {
             let has_moved = *pin > collection.replay_from.load(Ordering::SeqCst);
             for segment in &collection.view.load().segments {
                 if segment.has_unwritten_deaths() && (has_moved || !segment.listed.load(Ordering::SeqCst)) {
-                    let overlay = write_dead(shared, segment)?;
+                    let overlay = write_delete_bitmap(shared, segment)?;
                     let name = overlay.name.clone();
-                    let before = segment.dead_rows.lock().replace(overlay);
+                    let before = segment.delete_bitmap.lock().replace(overlay);
                     written.push((segment.clone(), before, name));
                 }
             }
@@ -253,13 +256,15 @@ impl Pinned {
 }
 
 impl<'a> State<'a> {
-    fn take(shared: &'a Shared, applied: Position, before: &Pinned) -> Result<Self> {
+    fn take(shared: &'a StoreInner, applied: Lsn, before: &Pinned) -> Result<Self> {
         let aliasing = Some(shared.aliasing.lock());
+        // Memory may have to be waited for, so not under the lock. A few collections may come meanwhile.
+        let count = shared.catalog.read().len() as u64 + NEW_COLLECTIONS;
+        let memory = shared.accounts.manifest.try_reserve(count * 32)?;
         let catalog = shared.catalog.read();
-        let memory = shared.accounts.manifest.try_reserve(catalog.len() as u64 * 32)?;
         let head = HeadJson {
             next_number: catalog.next_number,
-            operation: shared.operation.load(Ordering::SeqCst),
+            operation: shared.seqno.load(Ordering::SeqCst),
             meta_from: catalog.meta_from,
         };
         let (collections, changes) = (catalog.collections(), catalog.next_change());
@@ -344,7 +349,7 @@ fn some_aliases(catalog: &Catalog, after: &str) -> Vec<AliasChange> {
 }
 
 /// Whether what was last written of a collection is not true any more.
-fn has_changed(collection: &Collection, pin: Position) -> bool {
+fn has_changed(collection: &Collection, pin: Lsn) -> bool {
     let has_moved = pin > collection.replay_from.load(Ordering::SeqCst);
     let view = collection.view.load();
     let dies = |segment: &Arc<Segment>| segment.has_unwritten_deaths();
@@ -358,16 +363,16 @@ pub(crate) fn fingerprint(collection: &Collection) -> u64 {
     let mut hash = DefaultHasher::new();
     for segment in &collection.view.load().segments {
         segment.name.hash(&mut hash);
-        segment.dead_rows.lock().as_ref().map(|overlay| &overlay.name).hash(&mut hash);
-        segment.changes.runs().iter().for_each(|run| run.name.hash(&mut hash));
+        segment.delete_bitmap.lock().as_ref().map(|overlay| &overlay.name).hash(&mut hash);
+        segment.patches.runs().iter().for_each(|run| run.name.hash(&mut hash));
         segment.fields.read().iter().for_each(|field| field.name().hash(&mut hash));
     }
     hash.finish()
 }
 
 fn describe(segment: &Segment) -> SegmentJson {
-    let dead = segment.dead_rows.lock().as_ref().map(|overlay| overlay.name.clone());
-    let runs = segment.changes.runs();
+    let dead = segment.delete_bitmap.lock().as_ref().map(|overlay| overlay.name.clone());
+    let runs = segment.patches.runs();
     // From here on nobody knows whether a manifest on disk names them.
     runs.iter().for_each(|run| run.listed.store(true, Ordering::SeqCst));
     let payloads = runs.iter().map(|run| run.name.clone()).collect();

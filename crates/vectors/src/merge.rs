@@ -8,13 +8,13 @@
 //!   vectors     each segment's in its own stored order, with the new row number
 //! ```
 //!
-//! Payloads that changed before the merge began stand in at most one run a segment, which is folded in.
+//! Payloads that changed before the merge began stand in at most one run a segment, which is compacted in.
 //!
 //! Everything is read in streams past the page cache: a merge must not push out what queries use.
 
+use crate::flush::NONE;
 use crate::ordinals::Present;
-use crate::overlay::{Run, RunCursor};
-use crate::seal::NONE;
+use crate::overlay::{PatchRun, PatchRunCursor};
 use crate::segment::{NUMBERS, PAYLOAD, PAYLOAD_AT, Segment, UUIDS, read_number, read_uuid};
 use crate::segment_write::{Row, Rows, Walk};
 use ramekin_ann::Source;
@@ -28,8 +28,8 @@ pub(crate) const STREAM_BYTES: usize = 64 << 10;
 
 pub(crate) struct MergeRows {
     inputs: Vec<Arc<Segment>>,
-    /// The changed payloads of each input that are folded in.
-    folded: Vec<Option<Arc<Run>>>,
+    /// The changed payloads of each input that are compacted in.
+    folded: Vec<Option<Arc<PatchRun>>>,
     /// The dead rows of each input when the merge began.
     pub(crate) dead_before: Vec<Vec<u64>>,
     new_row: Vec<Vec<u32>>,
@@ -39,8 +39,12 @@ pub(crate) struct MergeRows {
 }
 
 impl MergeRows {
-    /// `folded`: what changed in each input, as far as it is to be in the new segment.
-    pub(crate) fn new(inputs: Vec<Arc<Segment>>, folded: Vec<Option<Arc<Run>>>, account: &Account) -> Result<Self> {
+    /// `compacted`: what changed in each input, as far as it is to be in the new segment.
+    pub(crate) fn new(
+        inputs: Vec<Arc<Segment>>,
+        folded: Vec<Option<Arc<PatchRun>>>,
+        account: &Account,
+    ) -> Result<Self> {
         let rows: u64 = inputs.iter().map(|segment| u64::from(segment.meta.points)).sum();
         let memory = account.try_reserve(rows * 4 + rows / 8 + 64)?;
         let dead_before: Vec<Vec<u64>> = inputs.iter().map(|segment| segment.dead.words()).collect();
@@ -69,7 +73,7 @@ impl MergeRows {
     }
 
     /// The run of an input that is in the new segment already.
-    pub(crate) fn folded(&self, input: usize) -> Option<&Arc<Run>> {
+    pub(crate) fn folded(&self, input: usize) -> Option<&Arc<PatchRun>> {
         self.folded[input].as_ref()
     }
 
@@ -138,7 +142,7 @@ pub(crate) struct Cursor<'a> {
     ends: Option<Stream>,
     texts: Option<Stream>,
     /// The payloads that changed since; they stand before the segment's own.
-    changed: Option<RunCursor>,
+    changed: Option<PatchRunCursor>,
     end: u64,
     /// Bytes of the current row's own text.
     len: u64,
@@ -150,7 +154,12 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(crate) fn open(segment: &'a Arc<Segment>, run: Option<&Run>, what: Walk, account: &Account) -> Result<Self> {
+    pub(crate) fn open(
+        segment: &'a Arc<Segment>,
+        run: Option<&PatchRun>,
+        what: Walk,
+        account: &Account,
+    ) -> Result<Self> {
         let stream = |tag: u32, wanted: bool| match segment.file.section(tag) {
             Some(section) if wanted => section.stream(account, STREAM_BYTES).map(Some),
             _ => Ok(None),
@@ -164,7 +173,10 @@ impl<'a> Cursor<'a> {
             uuids: stream(UUIDS, true)?,
             ends: stream(PAYLOAD_AT, what != Walk::Ids)?,
             texts: stream(PAYLOAD, what == Walk::Payloads)?,
-            changed: run.filter(|_| what != Walk::Ids).map(|run| RunCursor::open(run, what, account)).transpose()?,
+            changed: run
+                .filter(|_| what != Walk::Ids)
+                .map(|run| PatchRunCursor::open(run, what, account))
+                .transpose()?,
             end: 0,
             len: 0,
             skip: 0,
@@ -244,7 +256,11 @@ impl<'a> Cursor<'a> {
             return Err(Error::corrupt("a payload is longer than the limit").at(&self.segment.name));
         }
         if self.payload.capacity() < len {
-            self.payload_memory.resize(len as u64 * 2)?;
+            // Not beside the old one, and with room for those that are a little longer.
+            self.payload = Vec::new();
+            let bytes = (len + len / 8).min(ramekin_base::limits::PAYLOAD_MAX);
+            self.payload_memory.resize(bytes as u64)?;
+            self.payload.reserve_exact(bytes);
         }
         if self.is_changed()
             && let Some(changed) = &mut self.changed

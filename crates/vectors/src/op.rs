@@ -20,21 +20,21 @@ use ramekin_fields::Path;
 use serde::{Deserialize, Serialize};
 
 /// Number of a collection, never used twice in a store; names can change hands, numbers cannot.
-pub(crate) type CollectionNumber = u64;
+pub(crate) type CollectionId = u64;
 
 /// A change of names and configuration.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) enum MetaOp {
     Create {
-        number: CollectionNumber,
+        number: CollectionId,
         name: String,
         config: CollectionConfig,
     },
     Drop {
-        number: CollectionNumber,
+        number: CollectionId,
     },
     Patch {
-        number: CollectionNumber,
+        number: CollectionId,
         patch: CollectionPatch,
     },
     Aliases {
@@ -42,7 +42,7 @@ pub(crate) enum MetaOp {
     },
     /// An index of a field, or that it goes.
     Index {
-        number: CollectionNumber,
+        number: CollectionId,
         path: Path,
         index: Option<FieldConfig>,
     },
@@ -60,17 +60,17 @@ impl MetaOp {
 pub(crate) enum Op {
     Meta(MetaOp),
     Upsert {
-        collection: CollectionNumber,
+        collection: CollectionId,
         batch: Batch,
         payloads_at: Vec<u32>,
     },
     Delete {
-        collection: CollectionNumber,
+        collection: CollectionId,
         ids: Vec<PointId>,
     },
     /// The payloads of points become these texts: where each starts in the record, and its bytes.
     Payloads {
-        collection: CollectionNumber,
+        collection: CollectionId,
         ids: Vec<PointId>,
         texts: Vec<(u32, u32)>,
     },
@@ -86,41 +86,41 @@ const UPSERT: u8 = 1;
 const DELETE: u8 = 2;
 const PAYLOADS: u8 = 3;
 
-pub(crate) fn encode_meta(out: &mut Vec<u8>, sequence: u64, op: &MetaOp) -> Result<()> {
+pub(crate) fn encode_meta(out: &mut Vec<u8>, seqno: u64, op: &MetaOp) -> Result<()> {
     let json =
         serde_json::to_vec(op).map_err(|error| Error::bug(format!("a meta operation does not encode: {error}")))?;
     out.push(META);
-    put_u64(out, sequence);
+    put_u64(out, seqno);
     put_bytes(out, &json);
     Ok(())
 }
 
-pub(crate) fn encode_delete(out: &mut Vec<u8>, sequence: u64, collection: CollectionNumber, ids: &[PointId]) {
-    put_head(out, DELETE, sequence, collection, ids.iter());
+pub(crate) fn encode_delete(out: &mut Vec<u8>, seqno: u64, collection: CollectionId, ids: &[PointId]) {
+    put_head(out, DELETE, seqno, collection, ids.iter());
 }
 
 /// Encodes new payloads. Returns where each text starts in the record.
 pub(crate) fn encode_payloads(
     out: &mut Vec<u8>,
-    sequence: u64,
-    collection: CollectionNumber,
+    seqno: u64,
+    collection: CollectionId,
     points: &[(PointId, Box<str>)],
 ) -> Vec<u32> {
     let start = out.len();
-    put_head(out, PAYLOADS, sequence, collection, points.iter().map(|(id, _)| id));
+    put_head(out, PAYLOADS, seqno, collection, points.iter().map(|(id, _)| id));
     points.iter().map(|(_, text)| put_text(out, start, text)).collect()
 }
 
 /// Encodes the points `range` of a batch. Returns where each payload's text starts in the record.
 pub(crate) fn encode_upsert(
     out: &mut Vec<u8>,
-    sequence: u64,
-    collection: CollectionNumber,
+    seqno: u64,
+    collection: CollectionId,
     batch: &Batch,
     range: std::ops::Range<usize>,
 ) -> Vec<u32> {
     let start = out.len();
-    put_head(out, UPSERT, sequence, collection, batch.ids[range.clone()].iter());
+    put_head(out, UPSERT, seqno, collection, batch.ids[range.clone()].iter());
     put_u32(out, batch.columns.len() as u32);
     for column in &batch.columns {
         let first = column.present.partition_point(|point| (*point as usize) < range.start);
@@ -140,12 +140,12 @@ pub(crate) fn encode_upsert(
 fn put_head<'a>(
     out: &mut Vec<u8>,
     kind: u8,
-    sequence: u64,
-    collection: CollectionNumber,
+    seqno: u64,
+    collection: CollectionId,
     ids: impl ExactSizeIterator<Item = &'a PointId>,
 ) {
     out.push(kind);
-    put_u64(out, sequence);
+    put_u64(out, seqno);
     put_u64(out, collection);
     put_u32(out, ids.len() as u32);
     ids.for_each(|id| out.extend_from_slice(&id.to_key()));
@@ -180,7 +180,7 @@ fn decode_column(reader: &mut Reader<'_>, points: usize) -> Result<Column> {
 pub(crate) fn decode(record: &[u8]) -> Result<(u64, Op)> {
     let mut reader = Reader::new(record);
     let kind = reader.u8()?;
-    let sequence = reader.u64()?;
+    let seqno = reader.u64()?;
     let op = match kind {
         META => {
             let json = reader.bytes()?;
@@ -216,25 +216,25 @@ pub(crate) fn decode(record: &[u8]) -> Result<(u64, Op)> {
         }
         other => return Err(Error::corrupt(format!("record of unknown kind {other}"))),
     };
-    Ok((sequence, op))
+    Ok((seqno, op))
 }
 
 /// Reads a record of the log as replay would and writes it anew, for fuzz targets.
 pub fn record_again(record: &[u8]) -> Result<Vec<u8>> {
-    let (sequence, op) = decode(record)?;
+    let (seqno, op) = decode(record)?;
     let mut out = Vec::with_capacity(record.len());
     match op {
-        Op::Meta(op) => encode_meta(&mut out, sequence, &op)?,
+        Op::Meta(op) => encode_meta(&mut out, seqno, &op)?,
         Op::Upsert { collection, batch, .. } => {
-            _ = encode_upsert(&mut out, sequence, collection, &batch, 0..batch.ids.len());
+            _ = encode_upsert(&mut out, seqno, collection, &batch, 0..batch.ids.len());
         }
-        Op::Delete { collection, ids } => encode_delete(&mut out, sequence, collection, &ids),
+        Op::Delete { collection, ids } => encode_delete(&mut out, seqno, collection, &ids),
         Op::Payloads { collection, ids, texts } => {
             let text = |(at, len): &(u32, u32)| {
                 String::from_utf8_lossy(&record[*at as usize..(at + len) as usize]).into_owned().into()
             };
             let points: Vec<_> = ids.into_iter().zip(texts.iter().map(text)).collect();
-            _ = encode_payloads(&mut out, sequence, collection, &points);
+            _ = encode_payloads(&mut out, seqno, collection, &points);
         }
     }
     Ok(out)
@@ -275,9 +275,9 @@ mod tests {
         let batch = batch();
         let mut record = Vec::new();
         let at = encode_upsert(&mut record, 5, 7, &batch, 1..3);
-        let (sequence, op) = decode(&record).unwrap();
+        let (seqno, op) = decode(&record).unwrap();
         let Op::Upsert { collection, batch: read, payloads_at } = op else { panic!("kind") };
-        assert_eq!((sequence, collection, payloads_at), (5, 7, at.clone()));
+        assert_eq!((seqno, collection, payloads_at), (5, 7, at.clone()));
         assert_eq!(read.ids, batch.ids[1..]);
         assert_eq!(read.columns[0].data, [3., 4., 5., 6.]);
         assert_eq!((&read.columns[1].present[..], &read.columns[1].data[..]), (&[0][..], &[9.][..]));
@@ -289,9 +289,9 @@ mod tests {
         let points = [(PointId::Num(3), "{\"a\":1}".into()), (PointId::Uuid(9), "".into())];
         let mut record = Vec::new();
         let at = encode_payloads(&mut record, 5, 7, &points);
-        let (sequence, op) = decode(&record).unwrap();
+        let (seqno, op) = decode(&record).unwrap();
         let Op::Payloads { collection, ids, texts } = op else { panic!("kind") };
-        assert_eq!((sequence, collection, &ids[..]), (5, 7, &[PointId::Num(3), PointId::Uuid(9)][..]));
+        assert_eq!((seqno, collection, &ids[..]), (5, 7, &[PointId::Num(3), PointId::Uuid(9)][..]));
         assert_eq!(texts, [(at[0], 7), (at[1], 0)]);
         assert_eq!(&record[at[0] as usize..][..7], b"{\"a\":1}");
         // A record that ends before its last text's length does is broken.

@@ -10,13 +10,14 @@
 
 use crate::api::{Held, Parts, Record};
 use crate::collection::{Collection, View};
+use crate::consistent;
 use crate::field_index::{self, FieldIndex};
-use crate::matching::Matching;
-use crate::passing::Passing;
+use crate::index_filter::IndexFilterResult;
+use crate::payload_filter::PayloadFilter;
 use crate::read::{self, Fetcher, Place, TEXTS};
-use crate::shared::Shared;
+use crate::store_inner::StoreInner;
 use ramekin_base::{Error, PointId, Result, cancel};
-use ramekin_fields::{Asked, Filter, Order, OrderValue, Prepared, Schema};
+use ramekin_fields::{Filter, Order, OrderValue, Prepared, Schema, ValuePredicate};
 use ramekin_memory::Reservation;
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -34,7 +35,7 @@ struct Entry {
 }
 
 /// Times that points which came meanwhile are looked at.
-const LOOKS: usize = 4;
+const RETRIES: usize = 4;
 
 /// An entry in a list that doubles.
 const ENTRY_BYTES: u64 = 2 * size_of::<Entry>() as u64;
@@ -72,18 +73,18 @@ impl First {
 }
 
 struct Asking<'a> {
-    shared: &'a Shared,
+    shared: &'a StoreInner,
     order: &'a Order,
     schema: &'a Arc<Schema>,
     /// Keys that count.
-    asked: Asked,
+    predicate: ValuePredicate,
     filter: &'a Prepared<'a>,
     limit: usize,
 }
 
 /// Of the points that pass a filter in the order of a field those at some places, each with the value it stands at.
 pub(crate) fn scroll(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     order: &Order,
     places: Range<usize>,
@@ -92,7 +93,7 @@ pub(crate) fn scroll(
 ) -> Result<Held<Vec<Record>>> {
     let config = collection.config.load_full();
     let schema = config.indexes.get(&order.path).map(|field| &field.schema);
-    let Some((schema, asked)) = schema.and_then(|schema| Some((schema, order.asked(schema)?))) else {
+    let Some((schema, predicate)) = schema.and_then(|schema| Some((schema, order.predicate(schema)?))) else {
         return Err(Error::malformed(format!(
             "No range index for `order_by` key: `{}`. Please create one to order by this field: integer with range, float or \
              datetime",
@@ -100,8 +101,8 @@ pub(crate) fn scroll(
         )));
     };
     let filter = config.resolve(filter, &shared.accounts.queries)?;
-    let asking = Asking { shared, order, schema, asked, filter: &filter, limit: places.end };
-    read::on_view(
+    let asking = Asking { shared, order, schema, predicate, filter: &filter, limit: places.end };
+    consistent::read_consistent(
         collection,
         |view| asking.sealed(view),
         |view, sealed| asking.answer(view, sealed, places.start, parts),
@@ -117,7 +118,7 @@ impl Asking<'_> {
     /// The first points of the segments of a view.
     fn sealed(&self, view: &View) -> Result<First> {
         let mut first = self.first()?;
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
+        let matching = PayloadFilter::new(self.shared, &self.shared.pages, view, self.filter)?;
         for (at, segment) in view.segments.iter().enumerate() {
             let mut passing = matching.passing(at)?;
             let (own, unknown) =
@@ -128,7 +129,7 @@ impl Asking<'_> {
             for mut rows in unknown.iter().flat_map(|unknown| unknown.chunks::<TEXTS>()) {
                 let mut passed = passing.of(&matching, at, &rows)?.into_iter();
                 rows.retain(|_| passed.next().unwrap_or(false));
-                self.add(view, &read::sealed_page(self.shared, view, at, rows.to_vec())?, &mut first)?;
+                self.add(view, &read::segment_page(self.shared, view, at, rows.to_vec())?, &mut first)?;
             }
         }
         first.settle();
@@ -138,14 +139,14 @@ impl Asking<'_> {
     /// Adds the first rows of an index that pass: in the order of their keys, then of the rows, which is that of the ids.
     fn walk(
         &self,
-        matching: &Matching<'_>,
+        matching: &PayloadFilter<'_>,
         at: usize,
-        passing: &Passing,
+        passing: &IndexFilterResult,
         field: &FieldIndex,
         first: &mut First,
     ) -> Result<()> {
         let (index, pages) = (&field.index, &self.shared.pages);
-        let Asked::Keys(ranges) = &self.asked else { return Err(Error::bug("an order is of keys")) };
+        let ValuePredicate::Keys(ranges) = &self.predicate else { return Err(Error::bug("an order is of keys")) };
         let found = index.codes(pages, ranges, self.filter.room())?;
         let Some(codes) = found.last() else { return Ok(()) };
         let Range { mut start, mut end } = index.places(pages, codes)?;
@@ -172,7 +173,7 @@ impl Asking<'_> {
             for hits in hits.chunks(TEXTS.min(left)) {
                 let (rows, stands): (Vec<u32>, Vec<u32>) = hits.iter().copied().unzip();
                 let passed = passing.of(matching, at, &rows)?;
-                let points = read::sealed_page(self.shared, matching.view, at, rows)?;
+                let points = read::segment_page(self.shared, matching.view, at, rows)?;
                 for (((id, place), stands), _) in points.iter().zip(stands).zip(passed).filter(|(_, passed)| *passed) {
                     let key = of.key(self.shared, field, stands)?;
                     first.push(Entry { key, id: *id, place: *place })?;
@@ -191,7 +192,7 @@ impl Asking<'_> {
         let keys = read::keys(self.shared, view, points, &self.order.path, self.schema)?;
         for ((id, place), keys) in points.iter().zip(keys) {
             for key in keys.into_iter().collect::<BTreeSet<_>>() {
-                if self.asked.holds(&key) {
+                if self.predicate.holds(&key) {
                     first.push(Entry { key: of_order(&key)?, id: *id, place: *place })?;
                 }
             }
@@ -199,20 +200,20 @@ impl Asking<'_> {
         Ok(())
     }
 
-    /// The first of these and of the growing parts of a view, from a place on; `None` where one of these has moved.
+    /// The first of these and of the memtables of a view, from a place on; `None` where one of these has moved.
     fn answer(&self, view: &View, sealed: &First, from: usize, parts: &Parts) -> Result<Option<Held<Vec<Record>>>> {
         let mut first = self.first()?;
         sealed.entries.iter().try_for_each(|entry| first.push(*entry))?;
-        let matching = Matching::new(self.shared, &self.shared.pages, view, self.filter)?;
-        read::each_growing_to(view, LOOKS, |page| {
+        let matching = PayloadFilter::new(self.shared, &self.shared.pages, view, self.filter)?;
+        read::each_growing_to(view, RETRIES, |page| {
             matching.keep(page)?;
             page.chunks(TEXTS).try_for_each(|points| self.add(view, points, &mut first))
         })?;
-        let growing: Vec<_> = view.growing().collect();
+        let growing: Vec<_> = view.memtables().collect();
         let has_moved = |entry: &Entry| match entry.place {
-            Place::Sealed(..) => growing.iter().any(|part| part.read().find(entry.id).is_some()),
+            Place::Segment(..) => growing.iter().any(|part| part.read().find(entry.id).is_some()),
             // The newest part is the first.
-            Place::Growing(at, slot) => {
+            Place::Memtable(at, slot) => {
                 growing[at].read().find(entry.id) != Some(slot)
                     || growing[..at].iter().any(|part| part.read().find(entry.id).is_some())
             }
@@ -244,7 +245,7 @@ struct Codes {
 }
 
 impl Codes {
-    fn key(&mut self, shared: &Shared, field: &FieldIndex, place: u32) -> Result<[u8; 8]> {
+    fn key(&mut self, shared: &StoreInner, field: &FieldIndex, place: u32) -> Result<[u8; 8]> {
         if !self.places.contains(&place) {
             let (code, places) = field.index.code_at(&shared.pages, place)?;
             (self.places, self.key) = (places, of_order(&field.index.key(&shared.pages, code)?)?);

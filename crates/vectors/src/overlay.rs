@@ -1,4 +1,4 @@
-//! The overlays of a segment: small immutable files with what has changed since it was sealed.
+//! The overlays of a segment: small immutable files with what has changed since it was flushed.
 //!
 //! ```text
 //!   .dead     a bitmap of dead rows; the next version replaces it
@@ -14,7 +14,7 @@
 use crate::bits::Bits;
 use crate::segment::{FETCH_BYTES, Segment, read_number, row_in};
 use crate::segment_write::Walk;
-use crate::shared::Shared;
+use crate::store_inner::StoreInner;
 use crate::texts;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};
@@ -33,18 +33,18 @@ pub(crate) const ENDS: u32 = 3;
 pub(crate) const TEXTS: u32 = 4;
 
 pub(crate) const ROWS_PER_PAGE: usize = PAGE / 4;
-/// Buffer of one stream of a run, bytes. Small: several runs are folded at one time.
+/// Buffer of one stream of a run, bytes. Small: several runs are compacted at one time.
 const STREAM_BYTES: usize = 8 << 10;
 
 /// The file that keeps a segment's dead rows.
 #[derive(Clone)]
-pub(crate) struct DeadRows {
+pub(crate) struct DeleteBitmap {
     pub(crate) name: String,
     /// Dead rows in it.
     pub(crate) dead: u64,
 }
 
-pub(crate) fn write_dead(shared: &Shared, segment: &Segment) -> Result<DeadRows> {
+pub(crate) fn write_delete_bitmap(shared: &StoreInner, segment: &Segment) -> Result<DeleteBitmap> {
     let account = &shared.accounts.manifest;
     let path = shared.storage.new_path("dead");
     let mut out = shared.pages.create(&path, account)?;
@@ -56,11 +56,11 @@ pub(crate) fn write_dead(shared: &Shared, segment: &Segment) -> Result<DeadRows>
     }
     out.end()?;
     out.finish(b"{}")?;
-    Ok(DeadRows { name: shared.storage.name_of(&path)?, dead })
+    Ok(DeleteBitmap { name: shared.storage.name_of(&path)?, dead })
 }
 
 /// Reads a `.dead` file into a segment's dead rows.
-pub(crate) fn read_dead(shared: &Shared, segment: &Segment, name: &str, account: &Account) -> Result<()> {
+pub(crate) fn read_delete_bitmap(shared: &StoreInner, segment: &Segment, name: &str, account: &Account) -> Result<()> {
     let file = shared.storage.open_file(name)?;
     let section = file.section(DEAD).ok_or_else(|| Error::corrupt("an overlay without its bitmap").at(name))?;
     let rows = segment.meta.points as usize;
@@ -78,12 +78,12 @@ pub(crate) fn read_dead(shared: &Shared, segment: &Segment, name: &str, account:
         }
         segment.dead.merge(index, word);
     }
-    *segment.dead_rows.lock() = Some(DeadRows { name: name.to_owned(), dead: segment.dead.count() });
+    *segment.delete_bitmap.lock() = Some(DeleteBitmap { name: name.to_owned(), dead: segment.dead.count() });
     Ok(())
 }
 
 /// An open `.payload` file.
-pub(crate) struct Run {
+pub(crate) struct PatchRun {
     pub(crate) name: String,
     pub(crate) file: Arc<PageFile>,
     /// A manifest may name it.
@@ -133,7 +133,7 @@ impl Changed {
     }
 }
 
-impl Drop for Run {
+impl Drop for PatchRun {
     fn drop(&mut self) {
         // The manifest removes what it once named and names no more; what it never named goes here.
         if !self.listed.load(Ordering::SeqCst) {
@@ -142,7 +142,7 @@ impl Drop for Run {
     }
 }
 
-impl Run {
+impl PatchRun {
     /// Opens the file `name`, which overlays a segment of `points` rows.
     pub(crate) fn open(name: &str, file: Arc<PageFile>, points: u32, account: &Account) -> Result<Self> {
         let broken = |what: &str| Error::corrupt(what).at(name);
@@ -223,7 +223,7 @@ impl Run {
 }
 
 /// A run's rows, front to back, past the page cache.
-pub(crate) struct RunCursor {
+pub(crate) struct PatchRunCursor {
     row: Option<u32>,
     left: u64,
     rows: Stream,
@@ -237,8 +237,8 @@ pub(crate) struct RunCursor {
     name: String,
 }
 
-impl RunCursor {
-    pub(crate) fn open(run: &Run, what: Walk, account: &Account) -> Result<Self> {
+impl PatchRunCursor {
+    pub(crate) fn open(run: &PatchRun, what: Walk, account: &Account) -> Result<Self> {
         let stream = |section: &Section| section.stream(account, STREAM_BYTES);
         let ends = if what == Walk::Ids { None } else { Some(stream(&run.ends)?) };
         let texts = run.texts.as_ref().filter(|_| what == Walk::Payloads).map(stream).transpose()?;

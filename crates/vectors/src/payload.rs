@@ -34,8 +34,9 @@ pub(crate) fn select(
     Ok(Some(text))
 }
 
-/// Bytes that a JSON value may take for each byte of its text: `[0,0,0]` in a list that doubles.
-const VALUE_BYTES: u64 = 32;
+/// What a map takes that holds something, and each key of it.
+const MAP_BYTES: u64 = 700;
+const KEY_BYTES: u64 = 128;
 
 /// The wanted keys of a stored payload, with their values. `memory` is grown to hold them, if it does not already.
 pub(crate) fn parse_keys(text: &str, wanted: &[&str], memory: &mut Reservation) -> Result<Map<String, Value>> {
@@ -44,8 +45,9 @@ pub(crate) fn parse_keys(text: &str, wanted: &[&str], memory: &mut Reservation) 
         return Ok(Map::new());
     }
     let found = Picked { wanted }.deserialize(&mut serde_json::Deserializer::from_str(text)).map_err(broken)?;
-    let bytes = found.iter().map(|(_, raw)| raw.get().len() as u64 + 8).sum::<u64>() * VALUE_BYTES;
-    if bytes > memory.bytes() {
+    let each = |(key, raw): &(&str, &RawValue)| KEY_BYTES + key.len() as u64 + parts::tree_bytes(raw.get());
+    let bytes = MAP_BYTES + found.iter().map(each).sum::<u64>();
+    if bytes > memory.bytes() && !found.is_empty() {
         memory.resize(bytes)?;
     }
     found.into_iter().map(|(key, raw)| Ok((key.to_owned(), serde_json::from_str(raw.get()).map_err(broken)?))).collect()
@@ -213,11 +215,14 @@ mod tests {
         let mut keys = |wanted: &[&str]| Value::Object(parse_keys(text, wanted, &mut memory).unwrap());
         assert_eq!(keys(&["a", "bb", "d"]), serde_json::json!({"a":"last","bb":[1,{"a":2}]}));
         assert_eq!(keys(&[]), serde_json::json!({}));
-        assert_eq!(memory.bytes(), (6 + 11 + 2 * 8) * VALUE_BYTES);
+        assert_eq!(memory.bytes(), MAP_BYTES + 2 * KEY_BYTES + 3 + 6 + (11 + 2 * 95 + 699 + 79));
         assert!(parse_keys("[1]", &["a"], &mut memory).is_err() && parse_keys("{\"a\":", &["a"], &mut memory).is_err());
         let long = format!("{{\"a\":[{}0]}}", "0,".repeat(100_000));
         assert!(parse_keys(&long, &["b"], &mut memory).is_ok());
         assert!(parse_keys(&long, &["a"], &mut memory).unwrap_err().kind().is_memory());
+        // A long text takes what it is, whatever stands in it.
+        let long = format!("{{\"a\":\"{}\"}}", "[{,:".repeat(100_000));
+        assert_eq!(parse_keys(&long, &["a"], &mut memory).unwrap().len(), 1);
     }
 
     #[test]

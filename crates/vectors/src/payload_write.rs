@@ -3,21 +3,21 @@
 //! ```text
 //!   ids ─ 64 at a time ─► stored payload ─► changed text ─► log ─► applied where each point stands:
 //!         growing    the slot's place in the log is another one
-//!         sealed     a patch of the segment: row ─► place in the log (see `changes.rs`)
+//!         flushed     a patch of the segment: row ─► place in the log (see `patch_tree.rs`)
 //! ```
 //!
 //! The log has the whole new payload, so replay reads nothing. The pieces of a change are made in `change.rs`.
 
 use crate::api::{Parts, PayloadChange, PayloadParts};
 use crate::change::REWRITE_POINTS;
-use crate::changes::PATCH_BYTES;
 use crate::collection::{Collection, Located};
-use crate::growing::PayloadAt;
-use crate::shared::Shared;
+use crate::memtable::PayloadAt;
+use crate::patch_tree::PATCH_BYTES;
+use crate::store_inner::StoreInner;
 use crate::{background, payload, read};
 use ramekin_base::limits::payload_max;
 use ramekin_base::{Error, PointId, Result};
-use ramekin_log::Position;
+use ramekin_log::Lsn;
 use ramekin_memory::Reservation;
 
 /// Points with their new payloads, and the memory that the texts hold.
@@ -30,7 +30,7 @@ pub(crate) struct Changed {
 
 /// The points that exist and whose payload the change makes another one.
 pub(crate) fn changed(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     ids: &[PointId],
     change: &PayloadChange,
@@ -70,20 +70,20 @@ pub(crate) fn changed(
 /// Applies a record again. Where the memory for changes fills up, they are written out at once, so that
 /// replay fits a smaller budget than the one that wrote the log.
 pub(crate) fn replay(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     ids: &[PointId],
     texts: &[(u32, u32)],
-    record: Position,
+    record: Lsn,
 ) -> Result<()> {
     for (ids, texts) in ids.chunks(REWRITE_POINTS).zip(texts.chunks(REWRITE_POINTS)) {
         let mut memory = loop {
             match shared.promise_patches(ids.len()) {
                 Err(error) if error.kind().is_memory() => {
-                    if !shared.fold_largest() && !shared.freeze_largest()? && !shared.has_waiting() {
+                    if !shared.compact_largest_patches() && !shared.rotate_largest()? && !shared.has_waiting() {
                         return Err(error);
                     }
-                    if !background::seal_waiting(shared)? {
+                    if !background::flush_waiting(shared)? {
                         // They were in memory before, beside what is there now.
                         break shared.accounts.patches.try_reserve(ids.len() as u64 * PATCH_BYTES)?;
                     }

@@ -1,7 +1,7 @@
 //! What collections will take, before there is any data: every structure by its formula, inside a budget.
 //!
 //! ```text
-//!   points, vectors, payload ─► sections of one sealed segment ─► who is resident (`share.rs`) ─► a line a structure:
+//!   points, vectors, payload ─► sections of one flushed segment ─► who is resident (`residency_plan.rs`) ─► a line a structure:
 //!                                                                 in memory settled, on disk, at the peak of a build
 //! ```
 //!
@@ -10,10 +10,12 @@
 
 use crate::api::{CollectionConfig, Placement};
 use crate::bits::Bits;
-use crate::growing;
+use crate::memtable;
 use crate::residency::{beyond, spare};
-use crate::share::{CODES, Claim, FIELDS, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
-use crate::shared::{Limits, MANIFEST_FLOOR, QUERIES_FLOOR};
+use crate::residency_plan::{
+    CODES, FIELDS, IDS, IndexRequest, ResidencyRequest, STRUCTURES, Taken, choose, structure_of,
+};
+use crate::store_inner::{Limits, MANIFEST_MIN_RESERVATION, QUERIES_MIN_RESERVATION};
 use ramekin_ann::{Part, expected_sections};
 use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
@@ -32,16 +34,16 @@ pub struct Expected {
 
 /// What stands beside collections in the budget.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Beside {
+pub struct FixedOverhead {
     /// In use whatever is stored: the process itself.
     pub used: u64,
     /// Taken for good by the doors, used or not.
-    pub floors: u64,
+    pub min_reservations: u64,
 }
 
 /// One structure.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Line {
+pub struct PlanLine {
     /// As in the ledger: `products/codes`, or of the whole store.
     pub name: String,
     pub formula: &'static str,
@@ -62,8 +64,8 @@ pub struct Searched {
 
 /// What a budget gives.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Outlook {
-    pub lines: Vec<Line>,
+pub struct CapacityPlan {
+    pub lines: Vec<PlanLine>,
     pub searched: Vec<Searched>,
     /// Of the lines, those that are of each collection.
     pub of_collection: Vec<Vec<usize>>,
@@ -73,21 +75,21 @@ pub struct Outlook {
     pub lacks: u64,
 }
 
-/// Memory of the log and of queries in a server that is asked, and what is taken for good beside seal and merge.
+/// Memory of the log and of queries in a server that is asked, and what is taken for good beside flush and merge.
 const LOG_BYTES: u64 = 512 << 10;
 const QUERIES_BYTES: u64 = 512 << 10;
 /// What searches under way take of the memory that the cache would fill: eight of them, of usual size.
 const SCRATCH_BYTES: u64 = 2_560 << 10;
-const FLOORS: u64 = QUERIES_FLOOR + MANIFEST_FLOOR + RESERVE;
+const MIN_RESERVATIONS: u64 = QUERIES_MIN_RESERVATION + MANIFEST_MIN_RESERVATION + RESERVE;
 /// New points come in with less than their share, only slower.
 const GROWING_LEAST: u64 = 512 << 10;
 /// Sections of a segment's file, and its meta.
 const SECTIONS: usize = 16;
 const META_BYTES: usize = 6 << 10;
-/// Share of the log's bound that is there at rest: a file goes as a whole.
+/// Share of the log's bound that is there idle: a file goes as a whole.
 const LOG_KEPT: u64 = 2;
 
-impl Outlook {
+impl CapacityPlan {
     pub fn bytes(&self) -> u64 {
         self.lines.iter().map(|line| line.bytes).sum()
     }
@@ -102,22 +104,22 @@ impl Outlook {
 }
 
 /// What the collections will take of a budget.
-pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Outlook> {
+pub fn capacity_plan(budget: u64, overhead: FixedOverhead, expected: &[Expected]) -> Result<CapacityPlan> {
     let limits = Limits::of(budget);
     let shapes = expected.iter().map(|one| Shape::of(one, &limits)).collect::<Result<Vec<_>>>()?;
     let tables: u64 = shapes.iter().map(|shape| shape.tables).sum();
     // Floors of queries and of the cache hold what is used of both.
-    let held = beside.used + beside.floors + FLOORS + LOG_BYTES + tables;
-    let new_points = expected.iter().map(|one| one.growing_bytes()).sum::<u64>().min(limits.growing_bytes);
-    let build_held = held + limits.seal_work + limits.merge_work + new_points;
-    let claims = || shapes.iter().map(Shape::claim).collect::<Vec<_>>();
+    let held = overhead.used + overhead.min_reservations + MIN_RESERVATIONS + LOG_BYTES + tables;
+    let new_points = expected.iter().map(|one| one.memtable_bytes()).sum::<u64>().min(limits.memtable_bytes);
+    let build_held = held + limits.flush_work + limits.merge_work + new_points;
+    let requests = || shapes.iter().map(Shape::request).collect::<Vec<_>>();
     let choose =
-        |held, is_at_rest| choose(&claims(), budget.saturating_sub(held + spare(budget, is_at_rest)), beyond(budget));
+        |held, is_idle| choose(&requests(), budget.saturating_sub(held + spare(budget, is_idle)), beyond(budget));
     let (settled, building) = (choose(held, true), choose(build_held, false));
 
     let needed = build_held - new_points + new_points.min(GROWING_LEAST);
-    let mut all = Outlook { lacks: needed.saturating_sub(budget), ..Outlook::default() };
-    let line = |name: &str, formula, bytes, disk_bytes, build_bytes| Line {
+    let mut all = CapacityPlan { lacks: needed.saturating_sub(budget), ..CapacityPlan::default() };
+    let line = |name: &str, formula, bytes, disk_bytes, build_bytes| PlanLine {
         name: name.to_owned(),
         formula,
         bytes,
@@ -145,11 +147,17 @@ pub fn outlook(budget: u64, beside: Beside, expected: &[Expected]) -> Result<Out
     }
     let log_disk = limits.log_bytes.min(expected.iter().map(Expected::log_bytes).sum()) / LOG_KEPT;
     all.lines.extend([
-        line("base", "code x 0.6 + threads x (stack + kernel) + allocator + libraries", beside.used, 0, beside.used),
+        line(
+            "base",
+            "code x 0.6 + threads x (stack + kernel) + allocator + libraries",
+            overhead.used,
+            0,
+            overhead.used,
+        ),
         line("log", "commit buffer + reads of payloads", LOG_BYTES, log_disk, LOG_BYTES),
         line("queries", "scratches + results", QUERIES_BYTES, 0, QUERIES_BYTES),
         line("growing", "new points, at most an eighth of the budget", 0, 0, new_points),
-        line("seal", "buffers and index build of one seal", 0, 0, limits.seal_work),
+        line("seal", "buffers and index build of one seal", 0, 0, limits.flush_work),
         line("merge", "buffers and index build of one merge", 0, 0, limits.merge_work),
     ]);
     let free = budget.saturating_sub(held + settled.iter().map(|taken| taken.bytes).sum::<u64>());
@@ -209,12 +217,12 @@ impl Shape {
         Ok(Self { vectors, payload, fields, offsets, tables, checksums: (bytes + of_fields).div_ceil(PAGE as u64) * 4 })
     }
 
-    fn claim(&self) -> Claim {
-        let index = |vector: &Planned| IndexClaim {
+    fn request(&self) -> ResidencyRequest {
+        let index = |vector: &Planned| IndexRequest {
             parts: vector.parts.iter().map(|(part, bytes)| (*part, resident_cost(*bytes))).collect(),
             placement: vector.placement,
         };
-        Claim {
+        ResidencyRequest {
             weight: 1,
             lookups: Vec::new(),
             indexes: self.vectors.iter().map(index).collect(),
@@ -259,12 +267,12 @@ impl Shape {
 }
 
 impl Expected {
-    fn growing_bytes(&self) -> u64 {
+    fn memtable_bytes(&self) -> u64 {
         let dims = self.config.vectors.values().map(|vector| vector.dim);
-        self.points.saturating_mul(growing::point_bytes(dims) as u64)
+        self.points.saturating_mul(memtable::point_bytes(dims) as u64)
     }
 
     fn log_bytes(&self) -> u64 {
-        self.growing_bytes().saturating_add(self.points.saturating_mul(self.payload_bytes))
+        self.memtable_bytes().saturating_add(self.points.saturating_mul(self.payload_bytes))
     }
 }

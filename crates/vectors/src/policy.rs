@@ -37,7 +37,7 @@ pub(crate) struct Size {
 pub(crate) struct Rules {
     pub(crate) deleted_threshold: f64,
     pub(crate) vacuum_min_vectors: u64,
-    /// Bytes of a freshly sealed segment.
+    /// Bytes of a freshly flushed segment.
     pub(crate) unit_bytes: u64,
     /// Segments that a merge has memory to read at one time.
     pub(crate) inputs_max: usize,
@@ -45,7 +45,7 @@ pub(crate) struct Rules {
 
 /// Segments of one class that become one.
 const FAN_IN: usize = 8;
-/// The same of larger segments than a seal writes.
+/// The same of larger segments than a flush writes.
 const FAN_IN_ABOVE: usize = 12;
 /// Small segments together must be this share of the one they join.
 const JOIN_SHARE: u64 = 8;
@@ -117,7 +117,7 @@ fn by_class(sizes: &[Size], rules: Rules) -> Option<Vec<usize>> {
 }
 
 /// Segments that wait to be merged, beyond those of one merge.
-pub(crate) fn debt(sizes: &[Size], rules: Rules) -> usize {
+pub(crate) fn compaction_debt(sizes: &[Size], rules: Rules) -> usize {
     let mut alike = [0usize; u64::BITS as usize];
     sizes.iter().for_each(|size| alike[class(size, rules) as usize] += 1);
     let waiting = |(class, count): (u32, &usize)| count.saturating_sub(fan_in(class) - 1);
@@ -162,11 +162,11 @@ mod tests {
 
     #[test]
     fn what_one_merge_takes_is_no_debt() {
-        assert_eq!(debt(&[], RULES), 0);
-        assert_eq!(debt(&vec![of(100); 15], RULES), 0);
-        assert_eq!(debt(&vec![of(100); 20], RULES), 5);
+        assert_eq!(compaction_debt(&[], RULES), 0);
+        assert_eq!(compaction_debt(&vec![of(100); 15], RULES), 0);
+        assert_eq!(compaction_debt(&vec![of(100); 20], RULES), 5);
         let two_classes: Vec<Size> = [of(100), of(900)].into_iter().cycle().take(40).collect();
-        assert_eq!(debt(&two_classes, RULES), 14);
+        assert_eq!(compaction_debt(&two_classes, RULES), 14);
     }
 
     #[test]

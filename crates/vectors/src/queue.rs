@@ -8,9 +8,9 @@
 //!
 //! What must wait for its collection stays where it is, and what is behind it goes by: the bound holds for all of it.
 
-use crate::change::Change;
-use crate::op::CollectionNumber;
-use crate::writer::Request;
+use crate::op::CollectionId;
+use crate::request::Change;
+use crate::request::Request;
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
 use ramekin_base::{Error, Result};
@@ -36,10 +36,12 @@ struct State {
     pieces: VecDeque<Request>,
     changes: VecDeque<Change>,
     /// Collections that are being changed.
-    changing: Vec<CollectionNumber>,
+    changing: Vec<CollectionId>,
     closed: bool,
     /// The writer is gone: nothing that is here will be done.
     ended: bool,
+    /// It went though nobody had closed the queue.
+    died: bool,
 }
 
 impl State {
@@ -53,6 +55,9 @@ impl State {
     }
 
     fn has_place(&self) -> Result<()> {
+        if self.died {
+            return Err(Error::closed("writes are refused until a restart: the writer is dead, and why the log says"));
+        }
         if self.closed || self.ended {
             return Err(Error::closed("the server is shutting down"));
         }
@@ -71,6 +76,11 @@ impl Queue {
         state.waiting.push_back(request);
         self.added.notify_one();
         Ok(())
+    }
+
+    /// Whether the writer is gone though nobody had closed the queue.
+    pub(crate) fn has_died(&self) -> bool {
+        self.state.lock().died
     }
 
     /// Whether [`Queue::put`] would take a request at the moment.
@@ -139,7 +149,7 @@ impl Queue {
     }
 
     /// A change has ended.
-    pub(crate) fn changed(&self, collection: CollectionNumber) {
+    pub(crate) fn changed(&self, collection: CollectionId) {
         let mut state = self.state.lock();
         if let Some(at) = state.changing.iter().position(|number| *number == collection) {
             state.changing.swap_remove(at);
@@ -150,6 +160,7 @@ impl Queue {
     /// Closes it, since its writer is gone, and lets go of what waits: whoever waits for that hears that nobody does it.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
+        state.died = !state.closed;
         (state.closed, state.ended) = (true, true);
         let left =
             (std::mem::take(&mut state.waiting), std::mem::take(&mut state.pieces), std::mem::take(&mut state.changes));
@@ -166,31 +177,5 @@ impl Queue {
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.added.notify_all();
-    }
-}
-
-/// Counts events, and lets one thread wait for the next.
-#[derive(Default)]
-pub(crate) struct Signal {
-    count: Mutex<u64>,
-    moved: Condvar,
-}
-
-impl Signal {
-    pub(crate) fn count(&self) -> u64 {
-        *self.count.lock()
-    }
-
-    pub(crate) fn raise(&self) {
-        *self.count.lock() += 1;
-        self.moved.notify_all();
-    }
-
-    /// Waits until the count has passed `seen`, or `at_most` is over.
-    pub(crate) fn wait_past(&self, seen: u64, at_most: std::time::Duration) {
-        let mut count = self.count.lock();
-        if *count <= seen {
-            self.moved.wait_for(&mut count, at_most);
-        }
     }
 }

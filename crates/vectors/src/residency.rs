@@ -1,20 +1,23 @@
 //! Which sections of segments are resident under the present budget.
 //!
 //! ```text
-//!   sections of all collections ─► sizes ─► `share.rs` ─► these: loaded, the others: paged
-//!   room = budget - what others hold or have for good - room for new points and headroom (at rest: a small headroom)
+//!   sections of all collections ─► sizes ─► `residency_plan.rs` ─► these: loaded, the others: paged
+//!   room = budget - what others hold or have for good - room for new points and headroom (idle: a small headroom)
 //! ```
 //!
-//! Files are the same whatever the budget is; only this choice moves. It is made again after each seal, merge and
+//! Files are the same whatever the budget is; only this choice moves. It is made again after each flush, merge and
 //! change of the budget, when collections are used otherwise than before, and when the store lies down or wakes
-//! (`rest.rs`). Who is resident is paid for by accounts of its collection, which the ledger shows by name.
+//! (`idle.rs`). Who is resident is paid for by accounts of its collection, which the ledger shows by name.
 
 use crate::api::Placement;
 use crate::collection::Collection;
-use crate::rest;
-use crate::share::{Claim, FIELDS, IDS, IndexClaim, STRUCTURES, Taken, choose, structure_of};
-use crate::shared::Shared;
+use crate::field_index;
+use crate::health::FaultKind;
+use crate::idle;
+use crate::residency_plan::{FIELDS, IDS, IndexRequest, ResidencyRequest, STRUCTURES, Taken, choose, structure_of};
+use crate::store_inner::StoreInner;
 use ramekin_ann::Part;
+use ramekin_base::Kind;
 use ramekin_base::limits::PAGE;
 use ramekin_memory::Account;
 use ramekin_pages::{PAGE_COST, Section};
@@ -26,7 +29,7 @@ pub(crate) struct Structures([(&'static str, Account); STRUCTURES.len()]);
 impl Structures {
     fn new(parent: &Account, name: &str) -> Self {
         let own = parent.child(name, "");
-        Self(STRUCTURES.map(|(structure, formula)| (structure, own.child(structure, formula).yielding())))
+        Self(STRUCTURES.map(|(structure, formula)| (structure, own.child(structure, formula).reclaimable())))
     }
 
     /// States what the ledger should show and what all would take, of sections by structure: what each costs by the length
@@ -63,26 +66,31 @@ pub(crate) struct Planned {
 }
 
 /// Loads what fits and unloads what does not. Failing to load is no error: the section stays paged.
-pub(crate) fn plan(shared: &Shared) -> Planned {
-    let _turn = rest::planning(shared);
+pub(crate) fn plan(shared: &StoreInner) -> Planned {
+    let _turn = idle::planning(shared);
     let all = sections(shared);
-    let claims: Vec<Claim> = all.iter().map(Sections::claim).collect();
-    let weights: u64 = claims.iter().map(|claim| claim.weight).sum();
-    let room = room(shared, rest::is_at_rest(shared));
-    let taken = choose(&claims, room, beyond(shared.budget.limit()));
+    let requests: Vec<ResidencyRequest> = all.iter().map(Sections::request).collect();
+    let weights: u64 = requests.iter().map(|request| request.weight).sum();
+    let room = room(shared, idle::is_idle(shared));
+    let taken = choose(&requests, room, beyond(shared.budget.limit()));
     let bytes: u64 = taken.iter().map(|taken| taken.bytes).sum();
     let (mut chosen, mut others) = (Vec::new(), Vec::new());
-    for ((sections, claim), taken) in all.into_iter().zip(&claims).zip(taken) {
-        sections.collection.usage.plan(claim.weight * 1000 / weights);
+    for ((sections, request), taken) in all.into_iter().zip(&requests).zip(taken) {
+        sections.collection.usage.plan(request.weight * 1000 / weights);
         sections.predict(&taken);
+        let collection = sections.collection.clone();
         let (yes, no) = sections.split(&taken);
-        chosen.extend(yes);
+        chosen.extend(yes.into_iter().map(|section| (section, collection.clone())));
         others.extend(no);
     }
     others.iter().for_each(Section::unload);
-    for section in chosen {
+    for (section, collection) in chosen {
         if let Err(error) = section.load() {
             tracing::debug!("a section stays paged: {error}");
+            shared.noted(&collection, FaultKind::Read, &error);
+            if error.kind() == Kind::Corrupt {
+                field_index::take_out_damaged(shared, &collection);
+            }
         }
     }
     // Resident bytes are counted in whole pages, without what each costs besides.
@@ -93,7 +101,7 @@ pub(crate) fn plan(shared: &Shared) -> Planned {
 const MOVED: u64 = 200;
 
 /// Takes stock of how collections are used. True: their shares are no longer those that were planned for.
-pub(crate) fn use_moved(shared: &Shared) -> bool {
+pub(crate) fn use_moved(shared: &StoreInner) -> bool {
     let is_sealed = |collection: &Arc<Collection>| !collection.view.load().segments.is_empty();
     let collections = shared.collections();
     let collections: Vec<_> = collections
@@ -110,25 +118,25 @@ pub(crate) fn use_moved(shared: &Shared) -> bool {
 }
 
 /// Bytes that resident sections may take.
-pub(crate) fn room(shared: &Shared, is_at_rest: bool) -> u64 {
+pub(crate) fn room(shared: &StoreInner, is_idle: bool) -> u64 {
     let limit = shared.budget.limit();
     let held = shared.pages.stats();
     let others = shared.budget.reserved().saturating_sub(held.cached_bytes + held.resident_bytes);
-    let new_points = match is_at_rest {
+    let new_points = match is_idle {
         true => 0,
-        false => shared.limits().growing_bytes.saturating_sub(shared.accounts.growing.used()),
+        false => shared.limits().memtable_bytes.saturating_sub(shared.accounts.growing.used()),
     };
     // A body may have it for the moment.
-    let of_merges = match is_at_rest {
+    let of_merges = match is_idle {
         true => 0,
         false => shared.limits().merge_work.saturating_sub(shared.accounts.merge.claimed()),
     };
-    limit.saturating_sub(others + new_points + of_merges + spare(limit, is_at_rest))
+    limit.saturating_sub(others + new_points + of_merges + spare(limit, is_idle))
 }
 
 /// What is left free for requests and cached pages.
-pub(crate) fn spare(budget: u64, is_at_rest: bool) -> u64 {
-    if is_at_rest { budget / 16 } else { budget / 10 }
+pub(crate) fn spare(budget: u64, is_idle: bool) -> u64 {
+    if is_idle { budget / 16 } else { budget / 10 }
 }
 
 /// What of it the sections may use that give way first.
@@ -137,7 +145,7 @@ pub(crate) fn beyond(budget: u64) -> u64 {
 }
 
 /// The sections of each collection that has some, each with the account that pays for it.
-fn sections(shared: &Shared) -> Vec<Sections> {
+fn sections(shared: &StoreInner) -> Vec<Sections> {
     let mut all = Vec::new();
     for collection in shared.collections().iter() {
         let (view, config) = (collection.view.load_full(), collection.config.load_full());
@@ -174,17 +182,17 @@ fn sections(shared: &Shared) -> Vec<Sections> {
 fn spare_narrow(parts: &[(Part, Section)]) {
     let of =
         |wanted: &'static [Part]| parts.iter().filter(|(part, _)| wanted.contains(part)).map(|(_, section)| section);
-    of(&[Part::Codes1]).for_each(|narrow| narrow.spare_beside(of(&[Part::Codes3, Part::Codes6])));
+    of(&[Part::Codes1]).for_each(|narrow| narrow.redundant_with(of(&[Part::Codes3, Part::Codes6])));
 }
 
 impl Sections {
-    fn claim(&self) -> Claim {
+    fn request(&self) -> ResidencyRequest {
         let cost = |(part, section): &(Part, Section)| (*part, section.resident_cost());
-        let index = |(placement, parts): &(Placement, Vec<(Part, Section)>)| IndexClaim {
+        let index = |(placement, parts): &(Placement, Vec<(Part, Section)>)| IndexRequest {
             parts: parts.iter().map(cost).collect(),
             placement: *placement,
         };
-        Claim {
+        ResidencyRequest {
             weight: self.collection.usage.weight(),
             lookups: self.lookups.iter().map(Section::resident_cost).collect(),
             indexes: self.indexes.iter().map(index).collect(),

@@ -5,7 +5,7 @@ use crate::api::{Batch, Column, Parts, PayloadParts, Record, VectorParts};
 use crate::change::POINT_BYTES;
 use crate::collection::Collection;
 use crate::read;
-use crate::shared::Shared;
+use crate::store_inner::StoreInner;
 use ramekin_base::{PointId, Result};
 use ramekin_memory::Reservation;
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ pub(crate) struct Resolved {
 
 /// The points of `range` as they will be.
 pub(crate) fn resolve(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     ids: &[PointId],
     change: &VectorChange,

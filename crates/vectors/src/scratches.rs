@@ -8,7 +8,7 @@
 use parking_lot::Mutex;
 use ramekin_ann::Scratch;
 use ramekin_base::Result;
-use ramekin_memory::{Account, Yield};
+use ramekin_memory::{Account, Reclaim};
 use std::sync::Weak;
 
 /// A scratch that a query with a great many results has made larger is not kept for the next one.
@@ -38,8 +38,8 @@ impl Scratches {
 /// Registered with the budget.
 pub(crate) struct KeptScratches(pub(crate) Weak<Scratches>);
 
-impl Yield for KeptScratches {
-    fn give_back(&self, wanted: u64) -> u64 {
+impl Reclaim for KeptScratches {
+    fn reclaim(&self, wanted: u64) -> u64 {
         let Some(scratches) = self.0.upgrade() else { return 0 };
         let mut given = 0;
         while given < wanted {

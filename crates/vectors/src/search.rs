@@ -1,33 +1,32 @@
 //! A search over all parts of a collection.
 //!
 //! ```text
-//!   query vector ─► growing parts   every vector scored
+//!   query vector ─► memtables   every vector scored
 //!                ─► segments        by their cluster index, or scanned while the collection is small
 //!                ─► the best of all ─► their payloads and vectors
 //! ```
 
 use crate::api::{
-    CollectionConfig, Explain, Held, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
+    CollectionConfig, Held, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
     VectorParts,
 };
-use crate::check;
 use crate::collection::{Collection, View};
-use crate::growing::{Growing, Inner};
-use crate::matching::Matching;
-use crate::ordered;
-use crate::passing::Passing;
+use crate::consistent;
+use crate::filter_probe::{ClusterOrderBitmap, FilterProbe};
+use crate::memtable::{Inner, Memtable};
+use crate::payload_filter::PayloadFilter;
 use crate::read::{self, Fetcher, Place, TEXTS};
 use crate::segment::{Named, Segment};
-use crate::shared::Shared;
-use crate::top::{Found, Top};
-use ramekin_ann::{Hit, Positions, Search, SearchParams};
+use crate::store_inner::StoreInner;
+use crate::top::{Found, TopK};
+use crate::{check, ordered};
+use ramekin_ann::{Hit, Search, SearchParams};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, PointId, Result, cancel};
-use ramekin_fields::{Bitmap, Prepared};
+use ramekin_fields::Prepared;
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 use ramekin_vecmath::Metric;
-use std::cell::RefCell;
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -40,7 +39,11 @@ fn outward(metric: Metric, score: f32) -> f32 {
     }
 }
 
-pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
+pub(crate) fn query(
+    shared: &StoreInner,
+    collection: &Collection,
+    query: &Query,
+) -> Result<(Held<Vec<Scored>>, Profile)> {
     let config = collection.config.load_full();
     let wanted = query.limit.saturating_add(query.offset);
     match &query.target {
@@ -58,7 +61,9 @@ pub(crate) fn query(shared: &Shared, collection: &Collection, query: &Query) -> 
     collection.usage.ask();
     let filter = config.resolve(&query.filter, &shared.accounts.queries)?;
     let at_segments = |view: &View| from_segments(shared, collection, &config, view, query, &filter);
-    read::on_view(collection, at_segments, |view, sealed| answer(shared, &config, view, query, &filter, sealed))
+    consistent::read_consistent(collection, at_segments, |view, sealed| {
+        answer(shared, &config, view, query, &filter, sealed)
+    })
 }
 
 /// How many results are looked for: as many as are asked for, of the points there are.
@@ -81,7 +86,7 @@ struct FromSegments {
 }
 
 fn from_segments(
-    shared: &Shared,
+    shared: &StoreInner,
     collection: &Collection,
     config: &CollectionConfig,
     view: &View,
@@ -94,14 +99,14 @@ fn from_segments(
     let metric = vector_config.metric.metric();
     let threshold = query.score_threshold.map(|score| outward(metric, score));
     let memory = shared.accounts.queries.try_reserve((wanted as u64 + 1) * HIT_BYTES + 4096)?;
-    let mut top = Top::new(wanted, threshold, excluded);
+    let mut top = TopK::new(wanted, threshold, excluded);
     let small: u64 = view.segments.iter().map(|segment| segment.vector_bytes()).sum();
-    let params = SearchParams {
+    let mut params = SearchParams {
         ef: query.ef,
         // A scan of all reads all.
         exact: query.exact || small < config.full_scan_threshold_kib * 1024 && query.max_reads.is_none(),
         rescore: query.rescore,
-        recall: Some(collection.reservoir.recall(config.recall)),
+        recall: Some(collection.recall_monitor.recall(config.recall)),
         candidates: query.candidates,
         max_reads: query.max_reads.map(|most| most.saturating_sub(wanted * reads_each(view, &query.parts))),
         clock: Some(&*shared.options.clock),
@@ -109,11 +114,15 @@ fn from_segments(
     };
     let asked = wanted + usize::from(excluded.is_some());
     if is_usual(query) && !params.exact {
-        collection.reservoir.offer(shared, &query.using, &vector);
+        collection.recall_monitor.sample(shared, &query.using, &vector);
     }
     let pages = shared.pages.counted();
-    let matching = Matching::new(shared, &pages, view, filter)?;
-    let passed = (!query.filter.is_empty()).then(|| Passed::new(shared, &matching)).transpose()?;
+    let matching = PayloadFilter::new(shared, &pages, view, filter)?;
+    let passed =
+        (!query.filter.is_empty()).then(|| FilterProbe::new(shared, &matching, params.max_reads)).transpose()?;
+    if let (Some(most), Some(passed)) = (&mut params.max_reads, &passed) {
+        *most = passed.leaves(*most);
+    }
     let mut scratch = shared.scratches.take(&shared.accounts.queries)?;
     let search = Search::begin(&pages, &vector, asked, top.least(), &mut scratch);
     let hits = segments(view, &query.using, &params, search, passed.as_ref());
@@ -132,7 +141,7 @@ fn is_usual(query: &Query) -> bool {
 
 /// The results of a query, or `None` where points that were found have moved so that others should stand there.
 fn answer(
-    shared: &Shared,
+    shared: &StoreInner,
     config: &CollectionConfig,
     view: &View,
     query: &Query,
@@ -144,12 +153,12 @@ fn answer(
     let mut lists = vec![sealed.found.clone()];
     // A part that is small enough to be scanned counts as indexed.
     let most = if query.indexed_only { config.full_scan_threshold_kib * 1024 } else { u64::MAX };
-    let is_searched = |part: &Growing| {
+    let is_searched = |part: &Memtable| {
         let part = part.read();
         part.live() > 0 && part.bytes() <= most
     };
     // Each is asked when its turn comes: a point may have come to it meanwhile.
-    for (at, part) in view.oldest_growing().into_iter().filter(|(_, part)| is_searched(part)) {
+    for (at, part) in view.oldest_memtables().into_iter().filter(|(_, part)| is_searched(part)) {
         cancel::check()?;
         memory.grow((wanted as u64 + 1) * FOUND_BYTES)?;
         lists.push(match query.filter.is_empty() {
@@ -169,31 +178,31 @@ fn answer(
     let records = fetcher.records(&places)?;
     let mut profile = Profile { reserved_bytes: sealed.memory.bytes() + memory.bytes(), ..sealed.profile };
     profile.stages_us.payload = (shared.options.clock.now() - started).as_micros() as u64;
-    let trip = sealed.pages.trip();
+    let trip = sealed.pages.fetch_stats();
     (profile.reads, profile.cache_hits) = (trip.reads, trip.hits);
     profile.read_bytes = trip.read_pages * PAGE as u64;
     let scored = scored(view, page, records, sealed.metric);
     Ok(Some((Held { value: scored, memory: vec![memory, fetcher.memory] }, profile)))
 }
 
-/// Times that a growing part is scanned without keeping writes out.
+/// Times that a memtable is scanned without keeping writes out.
 const SCANS: usize = 4;
 
-/// The best of a growing part of those that may pass. It is scanned a little at a time, so that writes and, behind them, other
+/// The best of a memtable of those that may pass. It is scanned a little at a time, so that writes and, behind them, other
 /// reads never wait for a whole scan. What died meanwhile and is among the best may have kept others out: then it is scanned
 /// again.
 fn best_of(
-    part: &Growing,
+    part: &Memtable,
     query: &Query,
     sealed: &FromSegments,
     wanted: usize,
     may_pass: &dyn Fn(u32) -> bool,
 ) -> Vec<Found> {
-    let scan = |inner: &Inner, from, top: &mut Top| {
+    let scan = |inner: &Inner, from, top: &mut TopK| {
         inner.search(&query.using, sealed.metric, &sealed.vector, may_pass, from, top)
     };
     for _ in 0..SCANS {
-        let mut top = Top::new(wanted, sealed.threshold, sealed.excluded);
+        let mut top = TopK::new(wanted, sealed.threshold, sealed.excluded);
         let dead = part.read().dead_words();
         let mut next = Some(0);
         while let Some(from) = next {
@@ -209,30 +218,30 @@ fn best_of(
             return found;
         }
     }
-    let (inner, mut top, mut next) = (part.read(), Top::new(wanted, sealed.threshold, sealed.excluded), Some(0));
+    let (inner, mut top, mut next) = (part.read(), TopK::new(wanted, sealed.threshold, sealed.excluded), Some(0));
     while let Some(from) = next {
         next = scan(&inner, from, &mut top);
     }
     top.into_sorted()
 }
 
-/// The best of a growing part that pass the filter: more and more of the best are looked at until enough of them do.
+/// The best of a memtable that pass the filter: more and more of the best are looked at until enough of them do.
 fn passing_of(
-    (at, part): (usize, &Growing),
+    (at, part): (usize, &Memtable),
     view: &View,
-    shared: &Shared,
+    shared: &StoreInner,
     query: &Query,
     filter: &Prepared<'_>,
     sealed: &FromSegments,
 ) -> Result<Vec<Found>> {
     let wanted = reach(view, query);
-    let matching = Matching::new(shared, &sealed.pages, view, filter)?;
+    let matching = PayloadFilter::new(shared, &sealed.pages, view, filter)?;
     let new = matching.new_points(at)?;
     let may_pass = |slot: u32| new.may_pass(slot);
     // A payload takes a read at most, also those of the results.
     let of_results = if query.parts.payload == PayloadParts::None { 0 } else { wanted };
     let reads_left = || match query.max_reads {
-        Some(most) => most.saturating_sub(of_results).saturating_sub(sealed.pages.trip().reads as usize),
+        Some(most) => most.saturating_sub(of_results).saturating_sub(sealed.pages.fetch_stats().reads as usize),
         None => usize::MAX,
     };
     let mut memory = shared.accounts.queries.try_reserve(0)?;
@@ -245,7 +254,7 @@ fn passing_of(
         let inner = part.read();
         let unseen = best.iter().filter(|found| !seen.contains_key(&found.id));
         let unseen: Vec<_> =
-            unseen.filter_map(|found| Some((found.id, Place::Growing(at, inner.find(found.id)?)))).collect();
+            unseen.filter_map(|found| Some((found.id, Place::Memtable(at, inner.find(found.id)?)))).collect();
         drop(inner);
         let mut rest = &unseen[..];
         while !rest.is_empty() && reads_left() > 0 {
@@ -277,7 +286,7 @@ pub(crate) fn segments<'a>(
     using: &str,
     params: &SearchParams<'_>,
     search: Search<'a>,
-    passed: Option<&Passed<'_>>,
+    passed: Option<&FilterProbe<'_>>,
 ) -> Result<Vec<Hit>> {
     // The one with the most points first: what it finds is the bar for the others.
     let mut order: Vec<(usize, &Named, &Segment)> = Vec::with_capacity(view.segments.len());
@@ -301,7 +310,7 @@ pub(crate) fn segments<'a>(
     for (((_, named, segment), alive), found) in order.iter().zip(&alive).zip(&found) {
         let is_filtered = segment.dead.count() > 0 || passed.is_some();
         let filter: Option<&dyn Fn(u32) -> bool> = if is_filtered { Some(alive) } else { None };
-        let positions = found.as_ref().map(Positioned::positions);
+        let positions = found.as_ref().map(ClusterOrderBitmap::positions);
         parts.push((&named.index, SearchParams { filter, positions, ..*params }));
     }
     let mut hits = Vec::new();
@@ -316,139 +325,8 @@ pub(crate) fn segments<'a>(
     Ok(hits)
 }
 
-/// What a row costs that is found before the search begins, of what a vector costs that is scanned with its list.
-const FOUND_COST: f64 = 0.5;
-/// Rows whose payloads are asked before a search at most.
-const ASKED_MAX: u64 = 512;
-
-/// The positions that pass a filter.
-struct Positioned {
-    bits: Arc<Bitmap>,
-    count: usize,
-    each: bool,
-}
-
-impl Positioned {
-    fn positions(&self) -> Positions<'_> {
-        Positions { words: self.bits.words(), count: self.count, each: self.each }
-    }
-}
-
-/// Rows that were asked whether they pass a filter, and what they said: one is asked once.
-pub(crate) struct Passed<'a> {
-    matching: &'a Matching<'a>,
-    /// Of each segment the rows that may pass.
-    passing: Vec<Passing>,
-    /// Of each segment two bits a row: asked, passed.
-    rows: RefCell<Vec<Vec<u64>>>,
-    failed: RefCell<Option<Error>>,
-    explain: RefCell<Explain>,
-    _memory: Reservation,
-}
-
-impl<'a> Passed<'a> {
-    fn new(shared: &Shared, matching: &'a Matching<'a>) -> Result<Self> {
-        let passing = (0..matching.view.segments.len()).map(|at| matching.passing(at)).collect::<Result<Vec<_>>>()?;
-        // Where all is known nothing is asked.
-        let words = |passing: &Passing| if passing.is_sure() { 0 } else { passing.rows.rows().div_ceil(32) };
-        let memory = shared.accounts.queries.try_reserve(passing.iter().map(words).sum::<usize>() as u64 * 8)?;
-        let rows = RefCell::new(passing.iter().map(|passing| vec![0; words(passing)]).collect());
-        let explain = Explain {
-            estimate: passing.iter().map(|passing| passing.estimate).sum(),
-            passing: passing.iter().map(|passing| passing.count).sum(),
-            remembered: passing.iter().filter(|passing| passing.kept.is_some()).count() as u64,
-            ..Explain::default()
-        };
-        let (failed, explain) = (RefCell::default(), RefCell::new(explain));
-        Ok(Self { matching, passing, rows, failed, explain, _memory: memory })
-    }
-
-    fn row(&self, segment: usize, row: u32) -> bool {
-        let passing = &self.passing[segment];
-        if !passing.rows.get(row) || !passing.is_unsure(row) {
-            return passing.rows.get(row);
-        }
-        let (word, bit) = (row as usize / 32, row % 32 * 2);
-        let seen = self.rows.borrow()[segment][word] >> bit & 3;
-        if seen > 0 || self.failed.borrow().is_some() {
-            return seen == 3;
-        }
-        self.explain.borrow_mut().asked += 1;
-        match self.matching.rows(segment, &[row]).map(|passed| passed[0]) {
-            Ok(passes) => {
-                self.rows.borrow_mut()[segment][word] |= (1 | u64::from(passes) << 1) << bit;
-                passes
-            }
-            Err(error) => {
-                self.failed.replace(Some(error));
-                false
-            }
-        }
-    }
-
-    /// The positions of the vectors of a segment that pass, where that costs less than asking those that are scanned: since
-    /// they are few, or since they are remembered.
-    fn found(
-        &self,
-        (segment, named, held): (usize, &Named, &Segment),
-        using: &str,
-        wanted: usize,
-        params: &SearchParams<'_>,
-    ) -> Result<Option<Positioned>> {
-        let passing = &self.passing[segment];
-        let count = passing.count;
-        let share = count as f64 / f64::from(held.meta.points.max(1));
-        let is_few = count as f64 * FOUND_COST <= named.index.scanned(wanted, share, params)
-            && (passing.is_sure() || count <= ASKED_MAX);
-        let each = is_few && !params.exact && named.index.can_look(params);
-        let mut explain = self.explain.borrow_mut();
-        *match (params.exact, each) {
-            (true, _) => &mut explain.scanned,
-            (false, true) => &mut explain.direct,
-            (false, false) => &mut explain.lists,
-        } += 1;
-        drop(explain);
-        let (pool, index) = (&self.matching.shared.bitmaps, &named.index);
-        let positions = |rows: &[u64]| -> Result<Bitmap> {
-            let mut positions = Bitmap::none(index.len(), pool)?;
-            index.positions_of(self.matching.pages, rows, positions.words_mut())?;
-            Ok(positions)
-        };
-        let is_plain = named.present.is_all() && passing.is_sure() && held.dead.count() == 0;
-        let found = match &passing.kept {
-            // Reads are counted where they are limited.
-            Some(kept) if is_plain && !params.exact && params.max_reads.is_none() => {
-                let make = || positions(passing.rows.words());
-                match self.matching.shared.remembered.positions(kept, using, make) {
-                    // Lists can be scanned without them.
-                    Err(error) if error.kind().is_memory() && !each => return Ok(None),
-                    made => made?,
-                }
-            }
-            _ if !each => return Ok(None),
-            _ if is_plain => Arc::new(positions(passing.rows.words())?),
-            _ => {
-                let mut ordinals = Bitmap::none(index.len(), pool)?;
-                for row in passing.rows.iter().filter(|row| !held.dead.get(*row)) {
-                    if self.row(segment, row) {
-                        named.present.ordinal(row).into_iter().for_each(|ordinal| ordinals.set(ordinal));
-                    }
-                }
-                Arc::new(positions(ordinals.words())?)
-            }
-        };
-        let count = if is_plain { count } else { found.count() } as usize;
-        Ok(Some(Positioned { bits: found, count, each }))
-    }
-
-    /// What went wrong while rows were asked.
-    fn check(&self) -> Result<()> {
-        self.failed.take().map_or(Ok(()), Err)
-    }
-}
-
 /// Offers hits with their ids, and says where each id stands.
-fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut Top) -> Result<HashMap<PointId, Place>> {
+fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut TopK) -> Result<HashMap<PointId, Place>> {
     let mut rows = HashMap::with_capacity(hits.len());
     for (at, segment) in view.segments.iter().enumerate() {
         let own = hits.iter().filter(|hit| hit.index as usize == at && top.accepts(hit.score));
@@ -459,7 +337,7 @@ fn identify(pages: &Pages, view: &View, hits: &[Hit], top: &mut Top) -> Result<H
         let ids = segment.ids(pages, &own_rows)?;
         for ((score, row), id) in scores.into_iter().zip(own_rows).zip(ids) {
             top.offer(score, id);
-            rows.insert(id, Place::Sealed(at, row));
+            rows.insert(id, Place::Segment(at, row));
         }
     }
     Ok(rows)
@@ -486,10 +364,10 @@ fn settle(
     for (list, found) in lists.iter().enumerate() {
         newest.extend(found.iter().map(|found| (found.id, Newest { list, score: found.score, is_placed: false })));
     }
-    let growing = view.oldest_growing();
+    let growing = view.oldest_memtables();
     let place = |id: PointId| {
         // A point that moves while we look is first in its new part, and then no more in its old one.
-        let slot = |(at, part): &(usize, &Arc<Growing>)| Some(Place::Growing(*at, part.read().find(id)?));
+        let slot = |(at, part): &(usize, &Arc<Memtable>)| Some(Place::Memtable(*at, part.read().find(id)?));
         growing.iter().filter_map(slot).reduce(|_, newer| newer).or_else(|| sealed.get(&id).copied())
     };
     let mut found: Vec<Found> = newest.iter().map(|(id, newest)| Found { score: newest.score, id: *id }).collect();
@@ -516,10 +394,10 @@ struct Newest {
 }
 
 fn scored(view: &View, page: Vec<(Found, Place)>, records: Vec<Record>, metric: Metric) -> Vec<Scored> {
-    let growing: Vec<_> = view.growing().collect();
+    let growing: Vec<_> = view.memtables().collect();
     let version = |place: Place| match place {
-        Place::Growing(at, _) => growing[at].read().version(),
-        Place::Sealed(at, _) => view.segments[at].meta.version,
+        Place::Memtable(at, _) => growing[at].read().seqno(),
+        Place::Segment(at, _) => view.segments[at].meta.version,
     };
     let scored = |((found, place), record): ((Found, Place), Record)| Scored {
         record,
@@ -539,7 +417,12 @@ fn unknown_vector(name: &str) -> Error {
 }
 
 /// The vector to search with, and the point to leave out.
-fn target(shared: &Shared, view: &View, query: &Query, config: &VectorConfig) -> Result<(Vec<f32>, Option<PointId>)> {
+fn target(
+    shared: &StoreInner,
+    view: &View,
+    query: &Query,
+    config: &VectorConfig,
+) -> Result<(Vec<f32>, Option<PointId>)> {
     match &query.target {
         Target::Vector(vector) => {
             check_dim(vector.len(), config.dim)?;
@@ -588,18 +471,18 @@ fn profile(of: &ramekin_ann::Profile) -> Profile {
 #[allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
 mod tests {
     use super::*;
-    use crate::read::tests::Moving;
+    use crate::consistent::tests::Moving;
 
     fn list(found: &[(u64, f32)]) -> Vec<Found> {
         found.iter().map(|(id, score)| Found { score: *score, id: PointId::Num(*id) }).collect()
     }
 
-    /// The best two of the segments' list and of the growing part's, where points 1 to 4 stand in a segment and those of
-    /// `growing` in the growing part.
+    /// The best two of the segments' list and of the memtable's, where points 1 to 4 stand in a segment and those of
+    /// `growing` in the memtable.
     fn best(segments: &[(u64, f32)], part: &[(u64, f32)], growing: &[u64]) -> Option<Vec<(u64, Place)>> {
         let moving = Moving::new();
         growing.iter().for_each(|id| moving.put(PointId::Num(*id)));
-        let sealed = (1..5).map(|id| (PointId::Num(id), Place::Sealed(0, id as u32))).collect();
+        let sealed = (1..5).map(|id| (PointId::Num(id), Place::Segment(0, id as u32))).collect();
         let placed = settle(&moving.collection.view.load(), &[list(segments), list(part)], 2, &sealed)?;
         let number = |id| if let PointId::Num(id) = id { id } else { 0 };
         Some(placed.into_iter().map(|(found, place)| (number(found.id), place)).collect())
@@ -608,7 +491,7 @@ mod tests {
     #[test]
     fn the_newest_place_of_a_point_counts() {
         let found = best(&[(1, 0.9), (2, 0.2)], &[(1, 0.95), (8, 0.8)], &[8, 1]).unwrap();
-        assert_eq!(found, [(1, Place::Growing(0, 1)), (8, Place::Growing(0, 0))]);
+        assert_eq!(found, [(1, Place::Memtable(0, 1)), (8, Place::Memtable(0, 0))]);
     }
 
     #[test]
@@ -618,6 +501,6 @@ mod tests {
         assert!(best(&[(1, 0.9), (2, 0.3)], &[(1, 0.95), (8, 0.8)], &[1, 8]).is_some(), "what was cut is worse");
         assert_eq!(best(&[(1, 0.5)], &[(9, 0.9), (8, 0.8)], &[8]), None, "9 was deleted, the third may beat 0.5");
         let found = best(&[(1, 0.9), (2, 0.8)], &[(9, 0.7), (8, 0.6)], &[8]).unwrap();
-        assert_eq!(found, [(1, Place::Sealed(0, 1)), (2, Place::Sealed(0, 2))], "9 is gone, and does not matter");
+        assert_eq!(found, [(1, Place::Segment(0, 1)), (2, Place::Segment(0, 2))], "9 is gone, and does not matter");
     }
 }

@@ -1,4 +1,4 @@
-//! A sealed segment: one immutable page file, the rows of it that died since, and the payloads that changed.
+//! An immutable segment: one immutable page file, the rows of it that died since, and the payloads that changed.
 //!
 //! ```text
 //!   rows in id order:  numbers ascending, then UUIDs ascending
@@ -15,14 +15,11 @@
 
 use crate::api::MetricName;
 use crate::bits::Bits;
-use crate::bloom;
-use crate::changes::Changes;
 use crate::field_index::FieldIndex;
-use crate::lock;
 use crate::ordinals::Present;
-use crate::overlay::DeadRows;
-use crate::seal::RecordReader;
-use crate::texts;
+use crate::overlay::DeleteBitmap;
+use crate::patch_tree::PatchTree;
+use crate::{bloom, lock, read, texts};
 use parking_lot::{Mutex, RwLock};
 use ramekin_ann::{Index, IndexMeta};
 use ramekin_base::lock::Ranked;
@@ -43,7 +40,7 @@ pub(crate) const PAYLOAD: u32 = 6;
 /// Ids of a page, by kind.
 const NUMBERS_PER_PAGE: usize = ramekin_base::limits::PAGE / 8;
 const UUIDS_PER_PAGE: usize = ramekin_base::limits::PAGE / 16;
-/// Bytes that one fetch pins at most, so that a query's pins stay within the cache's floor.
+/// Bytes that one fetch pins at most, so that a query's pins stay within the cache's reserve.
 pub(crate) const FETCH_BYTES: usize = 512 << 10;
 
 pub(crate) fn index_tag(vector: usize) -> u32 {
@@ -83,8 +80,8 @@ pub(crate) struct Segment {
     pub(crate) meta: SegmentMeta,
     pub(crate) dead: Bits,
     /// The newest overlay of dead rows that a manifest names.
-    pub(crate) dead_rows: Mutex<Option<DeadRows>>,
-    pub(crate) changes: Changes,
+    pub(crate) delete_bitmap: Mutex<Option<DeleteBitmap>>,
+    pub(crate) patches: PatchTree,
     /// Of payload fields, those that are built.
     pub(crate) fields: Ranked<RwLock<Arc<[Arc<FieldIndex>]>>>,
     /// A manifest names this segment.
@@ -157,14 +154,14 @@ impl Segment {
             indexes.push(vector.index.as_ref().map(open).transpose().map_err(|error| error.at(name))?);
         }
         let (filter, dead) = (file.section(FILTER), Bits::new(meta.points as usize));
-        let (dead_rows, listed) = (Mutex::new(None), AtomicBool::new(false));
+        let (delete_bitmap, listed) = (Mutex::new(None), AtomicBool::new(false));
         Ok(Self {
             name: name.to_owned(),
             file,
             meta,
             dead,
-            dead_rows,
-            changes: Changes::default(),
+            delete_bitmap,
+            patches: PatchTree::default(),
             fields: Ranked::rw(&lock::FIELDS, Arc::default()),
             listed,
             indexes,
@@ -178,7 +175,7 @@ impl Segment {
     /// Its files: its own, of its overlays of payloads, and of its indexes of fields.
     fn each_file(&self, each: &mut dyn FnMut(&PageFile)) {
         each(&self.file);
-        self.changes.runs().iter().for_each(|run| each(&run.file));
+        self.patches.runs().iter().for_each(|run| each(&run.file));
         self.fields.read().iter().for_each(|field| each(field.index.file()));
     }
 
@@ -191,7 +188,7 @@ impl Segment {
 
     /// Its own file or an overlay is damaged: it cannot be read as a whole.
     pub(crate) fn is_damaged(&self) -> bool {
-        self.file.damage().is_some() || self.changes.runs().iter().any(|run| run.file.damage().is_some())
+        self.file.damage().is_some() || self.patches.runs().iter().any(|run| run.file.damage().is_some())
     }
 
     /// Tells of damage that nobody was told of, a file at a time.
@@ -201,7 +198,7 @@ impl Segment {
 
     /// Whether rows have died that no overlay on disk has.
     pub(crate) fn has_unwritten_deaths(&self) -> bool {
-        self.dead.count() != self.dead_rows.lock().as_ref().map_or(0, |overlay| overlay.dead)
+        self.dead.count() != self.delete_bitmap.lock().as_ref().map_or(0, |overlay| overlay.dead)
     }
 
     pub(crate) fn live(&self) -> u64 {
@@ -212,7 +209,7 @@ impl Segment {
     pub(crate) fn bytes_on_disk(&self) -> u64 {
         let fields = self.fields.read().clone();
         self.file.bytes()
-            + self.changes.runs().iter().map(|run| run.file.bytes()).sum::<u64>()
+            + self.patches.runs().iter().map(|run| run.file.bytes()).sum::<u64>()
             + fields.iter().map(|field| field.index.file().bytes()).sum::<u64>()
     }
 
@@ -390,14 +387,10 @@ impl Segment {
         rows: &[u32],
         memory: &mut Reservation,
     ) -> Result<Vec<String>> {
-        let (patches, runs) = self.changes.look(rows);
+        let (patches, runs) = self.patches.look(rows);
         let mut texts = vec![String::new(); rows.len()];
-        let mut log = RecordReader::new(log);
-        for (text, place) in texts.iter_mut().zip(&patches) {
-            if let Some(place) = place {
-                *text = texts::of_bytes(log.payload(*place)?, &self.name, memory)?;
-            }
-        }
+        let in_log = patches.iter().enumerate().filter_map(|(at, place)| Some((at, (*place)?)));
+        read::read_log(log, pages, in_log.collect(), memory, &mut texts)?;
         // Where in the answer the rows stand whose payload is still to be found.
         let mut asked: Vec<usize> = (0..rows.len()).filter(|at| patches[*at].is_none()).collect();
         for run in runs.iter().rev() {

@@ -7,7 +7,7 @@
 //!   then    each vector name: crate `ann` streams the vectors as often as it needs
 //! ```
 //!
-//! Seal and merge differ only in what they hand in as [`Rows`]. Memory: the filter (one byte a row),
+//! Flush and merge differ only in what they hand in as [`Rows`]. Memory: the filter (one byte a row),
 //! the fences, the writer's buffer, and what the index build takes from its account.
 
 use crate::api::CollectionConfig;

@@ -7,47 +7,41 @@
 //! ```
 
 use crate::api::*;
-use crate::background;
-use crate::catalog::{AliasChange, Catalog, Collections, Places};
-use crate::catalog_cost::{self, alias_bytes, collection_bytes, config_bytes};
-use crate::change;
-use crate::changes::Changes;
+use crate::catalog::{Catalog, Collections};
+use crate::catalog_cost;
 use crate::check::check_name;
-use crate::collection::{Collection, Located, View};
+use crate::collection::{Collection, View};
 use crate::field_index::{self, Failures};
+use crate::filter_cache::FilterCache;
 use crate::full::Full;
 use crate::health::Health;
-use crate::manifest::{self, AliasesJson, CatalogJson, CollectionJson, HeadJson};
-use crate::op::{self, MetaOp, Op};
-use crate::overlay::{self, Run};
-use crate::queue::{CHANGES_MAX, Queue, Signal};
-use crate::remembered::Remembered;
-use crate::rest::{IdleMerge, Rest};
+use crate::idle::{IdleLending, IdleMerge};
+use crate::manifest;
+use crate::op::MetaOp;
+use crate::patch_tree::PatchTree;
+use crate::queue::{CHANGES_MAX, Queue};
+use crate::recovery::{Short, head_of, open_catalog, replay};
+use crate::request::{Done, Request};
 use crate::scratches::KeptScratches;
-use crate::segment::Segment;
-use crate::shared::{Accounts, Limits, MANIFEST_FLOOR, Plant, QUERIES_FLOOR, Shared};
-use crate::writer::{Request, Writer};
-use crate::{check, count, facet, lock, ordered, payload_write, read, residency, rest, search};
-use parking_lot::{Mutex, RwLock};
+use crate::store_inner::{Accounts, Limits, MANIFEST_MIN_RESERVATION, Plant, QUERIES_MIN_RESERVATION, StoreInner};
+use crate::timings::Timings;
+use crate::writer::Writer;
+use crate::{background, change, check, count, facet, idle, lock, ordered, read, residency, search};
+use parking_lot::Mutex;
 use ramekin_base::limits::payload_max;
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
-use ramekin_base::{Clock, Error, Kind, PointId, Result, Size, cancel};
+use ramekin_base::{Clock, Error, Kind, PointId, Result, Signal, cancel};
 use ramekin_disk::Disk;
 use ramekin_fields::{Bitmaps, Filter, Order, Path as FieldPath};
-use ramekin_log::{Log, Position};
-use ramekin_memory::{Account, Budget, Reservation, YieldOrder};
+use ramekin_memory::{Account, Budget, ReclaimOrder, Reservation};
 use ramekin_pages::Pages;
-use ramekin_storage::{Manifest, Storage, read_app};
-use std::collections::{BTreeMap, HashSet};
-use std::ops::Range;
+use ramekin_storage::Storage;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
-
-/// Called once with what became of a write.
-pub type Done = Box<dyn FnOnce(Result<Written>) + Send>;
 
 /// What a store is opened with.
 pub struct StoreOptions {
@@ -60,14 +54,14 @@ pub struct StoreOptions {
     pub clock: Arc<dyn Clock>,
     /// Threads of one index build.
     pub build_threads: usize,
-    /// False: no threads; the owner calls [`Store::turn`]. The simulator lives in one thread.
+    /// False: no threads; the owner calls [`Store::step`]. The simulator lives in one thread.
     pub threads: bool,
 }
 
 /// All collections of one data folder. Clones are handles to the same store.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
     /// The writer, where no thread owns it.
     writer: Arc<Mutex<Option<Writer>>>,
     threads: Arc<Mutex<Vec<std::thread::JoinHandle<()>>>>,
@@ -77,6 +71,8 @@ pub struct Store {
 const FAULTS_MAX: usize = 16;
 /// Of the writer, the sealer and the merger.
 const STACK_BYTES: usize = 1 << 20;
+/// Threads of an open store: those, and its changers.
+pub const THREADS: usize = 3 + CHANGERS.len();
 /// The names of all collections at one moment, in order.
 pub struct Names(Collections);
 
@@ -118,12 +114,12 @@ impl Accounts {
         let accounts = Self {
             catalog: parent.child("catalog", catalog_cost::FORMULA).lasting(),
             patches: growing.child("patches", "changed payloads of sealed points x 64"),
-            growing: growing.with_limit(limits.growing_bytes),
+            growing: growing.with_limit(limits.memtable_bytes),
             segments: parent.child(
                 "segments",
                 "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
             ),
-            seal: parent.child("seal", "buffers and index build of one seal").with_limit(limits.seal_work),
+            flush: parent.child("seal", "buffers and index build of one seal").with_limit(limits.flush_work),
             merge: parent
                 .child("merge", "rows x 4 + buffers and index build of one merge")
                 .with_limit(limits.merge_work)
@@ -135,17 +131,17 @@ impl Accounts {
             ),
             queries: parent
                 .child("queries", "results x (336 + 208 x growing parts) + payloads and vectors returned + scratches")
-                .brief(),
+                .transient(),
             reservoir: parent
                 .child("reservoir", "real queries that are kept x dim x 4")
-                .with_limit(RESERVOIR_MAX.min(limits.growing_bytes / 8)),
+                .with_limit(RESERVOIR_MAX.min(limits.memtable_bytes / 8)),
             manifest: parent.child("manifest", "collections x their configuration, while it is written"),
         };
         // What frees memory has its memory for good.
-        accounts.seal.set_floor(limits.seal_work)?;
-        accounts.merge.set_floor(limits.merge_work)?;
-        accounts.manifest.set_floor(MANIFEST_FLOOR)?;
-        accounts.queries.set_floor(QUERIES_FLOOR)?;
+        accounts.flush.set_min_reservation(limits.flush_work)?;
+        accounts.merge.set_min_reservation(limits.merge_work)?;
+        accounts.manifest.set_min_reservation(MANIFEST_MIN_RESERVATION)?;
+        accounts.queries.set_min_reservation(QUERIES_MIN_RESERVATION)?;
         Ok(accounts)
     }
 }
@@ -164,40 +160,41 @@ impl Store {
         let log_from = durable.start;
         let catalog = Catalog::new(head.next_number, head.meta_from, &accounts.catalog)?;
         let bitmaps = Bitmaps::new(&accounts.filters, &accounts.queries);
-        let remembered = Remembered::new(options.budget.clone(), accounts.filters.clone());
-        let shared = Arc::new(Shared {
+        let filter_cache = FilterCache::new(options.budget.clone(), accounts.filters.clone());
+        let shared = Arc::new(StoreInner {
             pages: options.pages.clone(),
             budget: options.budget.clone(),
             storage,
             accounts,
-            catalog: RwLock::new(catalog),
+            catalog: Ranked::rw(&lock::CATALOG, catalog),
             queue: Queue::default(),
             log_reader: OnceLock::new(),
-            operation: AtomicU64::new(head.operation),
+            seqno: AtomicU64::new(head.operation),
             applied: AtomicU64::new(log_from),
             log_from: AtomicU64::new(log_from),
             trim_to: AtomicU64::new(log_from),
             manifest: Ranked::mutex(&lock::MANIFEST, ()),
             aliasing: Ranked::mutex(&lock::ALIASING, ()),
-            seal_opens: Mutex::new(false),
+            flush_opens: Mutex::new(false),
             closed: OnceLock::new(),
             diverged: AtomicBool::new(false),
             watermark: manifest::Watermark::new(durable.end),
             manifest_dirty: AtomicBool::new(false),
             opening: AtomicBool::new(true),
             temp,
-            sealed: Signal::default(),
+            flushed: Signal::default(),
             work: Signal::default(),
             scratches: Arc::default(),
             bitmaps,
-            remembered,
+            filter_cache,
             closing: AtomicBool::new(false),
-            inline: AtomicBool::new(true),
-            rest: Rest::default(),
+            single_threaded: AtomicBool::new(true),
+            idle: IdleLending::default(),
             full: Full::default(),
             field_failures: Failures::default(),
             health: Health::default(),
             threads: Threads::default(),
+            timings: Timings::default(),
             plant: OnceLock::new(),
             waited_ms: AtomicU64::new(0),
             options,
@@ -211,11 +208,13 @@ impl Store {
         shared.opening.store(false, Ordering::Relaxed);
         shared.begin_reserve()?;
         // With nothing to do it rests at once, and what is to be resident is there before the first query.
-        if !rest::turn(&shared) {
+        if !idle::step(&shared) {
             residency::plan(&shared);
         }
-        shared.budget.add_yielder(YieldOrder::Allocator, Arc::new(KeptScratches(Arc::downgrade(&shared.scratches))));
-        shared.budget.add_yielder(YieldOrder::Idle, Arc::new(IdleMerge(Arc::downgrade(&shared))));
+        shared
+            .budget
+            .add_reclaimer(ReclaimOrder::Allocator, Arc::new(KeptScratches(Arc::downgrade(&shared.scratches))));
+        shared.budget.add_reclaimer(ReclaimOrder::Idle, Arc::new(IdleMerge(Arc::downgrade(&shared))));
         let writer = Writer::new(shared.clone(), log);
         let store = Self { shared, writer: Arc::new(Mutex::new(Some(writer))), threads: Arc::default() };
         if store.shared.options.threads {
@@ -225,7 +224,7 @@ impl Store {
     }
 
     fn start_threads(&self) -> Result<()> {
-        self.shared.inline.store(false, Ordering::SeqCst);
+        self.shared.single_threaded.store(false, Ordering::SeqCst);
         self.shared.pages.defer_removals();
         let mut writer = self.writer.lock().take().ok_or_else(|| Error::bug("the writer was taken twice"))?;
         let mut threads = self.threads.lock();
@@ -245,59 +244,67 @@ impl Store {
         let write = move || {
             // However it ends: nobody waits for a writer that is gone.
             let _end = Closing(shared);
-            while writer.turn(true) {}
+            while writer.step(true) {}
         };
         spawn("writer", Box::new(write))?;
         let shared = self.shared.clone();
-        spawn("sealer", Box::new(move || background::run(&shared, background::seal_turn)))?;
+        spawn("sealer", Box::new(move || background::run(&shared, background::flush_step)))?;
         let shared = self.shared.clone();
-        spawn("merger", Box::new(move || background::run(&shared, background::merge_turn)))
+        spawn("merger", Box::new(move || background::run(&shared, background::merge_step)))?;
+        debug_assert_eq!(threads.len(), THREADS, "the account of the process counts them");
+        Ok(())
     }
 
     /// One step of all that threads would do; for owners without threads. False: nothing was to be done.
-    pub fn turn(&self) -> bool {
+    pub fn step(&self) -> bool {
         let mut did = false;
         if let Some(writer) = self.writer.lock().as_mut() {
             did |= writer.has_work();
-            writer.turn(false);
+            writer.step(false);
         }
-        did |= background::seal_turn(&self.shared).unwrap_or(false);
-        did | background::merge_turn(&self.shared).unwrap_or(false)
+        did |= background::flush_step(&self.shared).unwrap_or(false);
+        did | background::merge_step(&self.shared).unwrap_or(false)
     }
 
-    /// Only the writer's part of [`Store::turn`].
-    pub fn turn_writer(&self) {
+    /// Only the writer's part of [`Store::step`].
+    pub fn step_writer(&self) {
         if let Some(writer) = self.writer.lock().as_mut() {
-            writer.turn(false);
+            writer.step(false);
         }
     }
 
-    /// Has something happen at places of the store's work, by their names: `write`, `apply`, `seal`, `fold`, `merge`, `index`.
+    /// Has something happen at places of the store's work, by their names: `write`, `apply`, `seal`, `fold`, `merge`, `index`, `change`,
+    /// `filter` (after each step over new points), and where a panic ends the thread: `writer`, `changer`, `background`.
     #[doc(hidden)]
     pub fn plant_for_tests(&self, plant: Plant) {
         _ = self.shared.plant.set(plant);
     }
 
-    /// Makes the newest points of a collection wait for a seal, however few they are.
-    #[doc(hidden)]
-    pub fn freeze_for_tests(&self, name: &str) -> Result<bool> {
-        self.shared.find(name)?.freeze()
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Arc<StoreInner> {
+        &self.shared
     }
 
-    /// Makes the changed payloads of a collection's sealed points wait to be written out, however few they are.
+    /// Makes the newest points of a collection wait for a flush, however few they are.
+    #[doc(hidden)]
+    pub fn rotate_for_tests(&self, name: &str) -> Result<bool> {
+        self.shared.find(name)?.rotate()
+    }
+
+    /// Makes the changed payloads of a collection's flushed points wait to be written out, however few they are.
     #[doc(hidden)]
     pub fn fold_for_tests(&self, name: &str) -> Result<()> {
-        self.shared.find(name)?.fold_due.store(true, Ordering::SeqCst);
+        self.shared.find(name)?.compaction_due.store(true, Ordering::SeqCst);
         self.shared.wake_background();
         Ok(())
     }
 
-    /// Changed payloads of sealed points: how many are in memory, and how many files hold others.
+    /// Changed payloads of flushed points: how many are in memory, and how many files hold others.
     #[doc(hidden)]
     pub fn patches_for_tests(&self, name: &str) -> Result<(usize, usize)> {
         let view = self.shared.find(name)?.view.load_full();
-        let changes = || view.segments.iter().map(|segment| &segment.changes);
-        Ok((changes().map(Changes::len).sum(), changes().map(|changes| changes.runs().len()).sum()))
+        let changes = || view.segments.iter().map(|segment| &segment.patches);
+        Ok((changes().map(PatchTree::len).sum(), changes().map(|changes| changes.runs().len()).sum()))
     }
 
     /// Sees through what was accepted, then stops the threads. Nothing is accepted any more.
@@ -305,9 +312,9 @@ impl Store {
         self.shared.queue.close();
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.work.raise();
-        self.shared.sealed.raise();
+        self.shared.flushed.raise();
         if let Some(writer) = self.writer.lock().as_mut() {
-            while writer.turn(false) {}
+            while writer.step(false) {}
         }
         for thread in std::mem::take(&mut *self.threads.lock()) {
             _ = thread.join();
@@ -319,45 +326,47 @@ impl Store {
         self.shared.pages.remove_dropped();
     }
 
-    /// The budget has moved: floors and residency follow.
+    /// The budget has moved: minimum reservations and residency follow.
     pub fn rebudget(&self) -> Result<()> {
-        rest::set_limits(&self.shared, self.shared.limits())?;
+        idle::set_limits(&self.shared, self.shared.limits())?;
+        self.shared.field_failures.forget();
         residency::plan(&self.shared);
         self.shared.begin_reserve()?;
         Ok(())
     }
 
-    /// The budget is about to become smaller: floors shrink, and new points that would have no room are written out,
+    /// The budget is about to become smaller: minimum reservations shrink, and new points that would have no room are written out,
     /// while there is memory for that. Waits for it, `at_most` so long.
     pub fn shrink(&self, budget: u64, at_most: Duration) -> Result<()> {
         let (shared, limits) = (&self.shared, Limits::of(budget));
-        rest::set_limits(shared, limits)?;
+        idle::set_limits(shared, limits)?;
         let until = shared.options.clock.now() + at_most;
-        while shared.accounts.growing.used() > limits.growing_bytes && shared.options.clock.now() < until {
-            let seen = shared.sealed.count();
+        while shared.accounts.growing.used() > limits.memtable_bytes && shared.options.clock.now() < until {
+            let seen = shared.flushed.count();
             let largest = shared.largest_active();
             match largest {
-                Some(collection) => shared.queue.put(Request::Freeze(collection))?,
-                None if !shared.has_frozen() => break,
+                Some(collection) => shared.queue.put(Request::Rotate(collection))?,
+                None if !shared.has_immutable() => break,
                 None => {}
             }
-            if shared.inline.load(Ordering::SeqCst) {
-                self.turn();
+            if shared.single_threaded.load(Ordering::SeqCst) {
+                self.step();
             } else {
                 shared.wake_background();
-                shared.sealed.wait_past(seen, SHRINK_LOOK);
+                shared.flushed.wait_past(seen, SHRINK_LOOK);
             }
         }
         Ok(())
     }
 
-    fn meta(&self, op: impl FnOnce(&Shared) -> Result<Option<MetaOp>> + Send + 'static) -> Result<bool> {
+    fn meta(&self, op: impl FnOnce(&StoreInner) -> Result<Option<MetaOp>> + Send + 'static) -> Result<bool> {
         let (answer, answered) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| _ = answer.send(outcome));
         let asker = cancel::current();
-        self.shared.queue.put(Request::Meta { op: Box::new(op), asker, done })?;
-        if self.shared.inline.load(Ordering::SeqCst) {
-            self.turn_writer();
+        let put = self.shared.queue.put(Request::Meta { op: Box::new(op), asker, done });
+        put.map_err(|error| self.shared.why_closed(error))?;
+        if self.shared.single_threaded.load(Ordering::SeqCst) {
+            self.step_writer();
         }
         loop {
             match answered.recv_timeout(META_LOOK) {
@@ -370,7 +379,12 @@ impl Store {
                 }
                 // What was given up the writer does not begin; what has begun cannot be given up.
                 Err(mpsc::RecvTimeoutError::Timeout) => cancel::check()?,
-                Err(mpsc::RecvTimeoutError::Disconnected) => return Err(Error::closed("the server is shutting down")),
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    return Err(match self.shared.queue.has_died() {
+                        true => Error::closed("the writer has died, and what became of this only a restart tells"),
+                        false => Error::closed("the server is shutting down"),
+                    });
+                }
             }
         }
     }
@@ -379,7 +393,7 @@ impl Store {
         check_name(name)?;
         check::config(&config)?;
         let name = name.to_owned();
-        let create = move |shared: &Shared| {
+        let create = move |shared: &StoreInner| {
             let number = shared.catalog.read().next_number;
             Ok(Some(MetaOp::Create { number, name, config }))
         };
@@ -388,7 +402,7 @@ impl Store {
 
     pub fn patch_collection(&self, name: &str, patch: CollectionPatch) -> Result<()> {
         let name = name.to_owned();
-        let change = move |shared: &Shared| {
+        let change = move |shared: &StoreInner| {
             let collection = shared.find(&name)?;
             check::config(&patch.apply(&collection.config.load()))?;
             Ok(Some(MetaOp::Patch { number: collection.number, patch }))
@@ -400,14 +414,14 @@ impl Store {
     /// the background; until then its answers are made from payloads. Returns the number of the last operation.
     pub fn set_index(&self, name: &str, path: FieldPath, index: Option<FieldConfig>) -> Result<u64> {
         let name = name.to_owned();
-        let set = move |shared: &Shared| {
+        let set = move |shared: &StoreInner| {
             let collection = shared.find(&name)?;
             let config = collection.config.load();
             let is_new = config.indexes.get(&path) != index.as_ref();
             Ok(is_new.then(|| MetaOp::Index { number: collection.number, path, index }))
         };
         self.meta(set)?;
-        Ok(self.shared.operation.load(Ordering::SeqCst))
+        Ok(self.shared.seqno.load(Ordering::SeqCst))
     }
 
     /// Whether the index of a field is still to be built for some segment.
@@ -461,12 +475,12 @@ impl Store {
             (None, false) => Status::Green,
         };
         let vectors = vector_counts(&view);
-        let progress = collection.progress.lock().clone();
+        let progress = collection.progress.first();
         let config = collection.config.load_full();
         Ok(Info {
-            recall_measured: collection.reservoir.measured(),
-            warnings: collection.reservoir.warning(config.recall).into_iter().collect(),
-            indexed_points: field_index::points(&view, &config),
+            recall_measured: collection.recall_monitor.measured(),
+            warnings: collection.recall_monitor.warning(config.recall).into_iter().collect(),
+            indexed_points: field_index::points(&self.shared, &collection, &view, &config),
             new_points: field_index::new_points(&self.shared, &view, &config),
             config,
             status,
@@ -474,10 +488,10 @@ impl Store {
             points: view.live(),
             indexed_vectors: vectors.values().map(|count| count.sealed).sum(),
             vectors,
-            segments: (view.segments.len() + view.frozen.len() + 1) as u64,
+            segments: (view.segments.len() + view.immutable.len() + 1) as u64,
             progress,
             bytes_on_disk: view.segments.iter().map(|segment| segment.bytes_on_disk()).sum(),
-            last_operation: self.shared.operation.load(Ordering::SeqCst),
+            last_operation: self.shared.seqno.load(Ordering::SeqCst),
         })
     }
 
@@ -493,6 +507,11 @@ impl Store {
         faults
     }
 
+    /// How long commits of the log, flushes, patch compactions and merges took.
+    pub fn timings(&self) -> &Timings {
+        &self.shared.timings
+    }
+
     pub fn config(&self, name: &str) -> Result<Arc<HeldConfig>> {
         Ok(self.shared.find(name)?.config.load_full())
     }
@@ -504,29 +523,30 @@ impl Store {
         let payload_max = payload_max(self.shared.budget.limit());
         check::write(&mut write, &collection.config.load(), payload_max)?;
         let asker = cancel::current();
-        self.shared.queue.put(Request::Write { collection, write, wait, memory, asker, done })
+        let put = self.shared.queue.put(Request::Write { collection, write, wait, memory, asker, done });
+        put.map_err(|error| self.shared.why_closed(error))
     }
 
     /// `Busy` where no write can be taken at the moment: whoever asks first need not decode what is refused.
     pub fn may_write(&self) -> Result<()> {
-        self.shared.queue.has_place()
+        self.shared.queue.has_place().map_err(|error| self.shared.why_closed(error))
     }
 
     /// Writes out what is new, if that is worth it, for somebody who finds no memory: nobody else would do it before the next
-    /// write, and in a store at rest what is new stays in memory. False: there is nothing that could be written out.
+    /// write, and in an idle store what is new stays in memory. False: there is nothing that could be written out.
     pub fn write_out(&self) -> bool {
         let shared = &self.shared;
         if shared.has_waiting() {
             shared.wake_background();
             return true;
         }
-        let least = shared.limits().seal_bytes / WORTH_WRITING;
+        let least = shared.limits().flush_bytes / WORTH_WRITING;
         let largest = shared.largest_active().filter(|found| found.view.load().active.read().bytes() >= least);
-        largest.is_some_and(|collection| shared.queue.put(Request::Freeze(collection)).is_ok())
+        largest.is_some_and(|collection| shared.queue.put(Request::Rotate(collection)).is_ok())
     }
 
-    /// Did a write have to wait within the last second, for a seal or because merges are behind?
-    pub fn holds_writes(&self) -> bool {
+    /// Did a write have to wait within the last second, for a flush or because merges are behind?
+    pub fn is_write_stalled(&self) -> bool {
         match self.shared.waited_ms.load(Ordering::Relaxed) {
             0 => false,
             waited => self.shared.now_ms().saturating_sub(waited) < HELD_MS,
@@ -607,7 +627,7 @@ fn vector_counts(view: &View) -> BTreeMap<String, VectorCount> {
     for (meta, named) in view.segments.iter().flat_map(|segment| segment.vectors()) {
         counts.entry(meta.name.clone()).or_default().sealed += named.index.len() as u64;
     }
-    for part in view.growing() {
+    for part in view.memtables() {
         let part = part.read();
         for (name, _) in part.columns() {
             counts.entry(name.to_owned()).or_default().new += part.live_vectors(name);
@@ -619,7 +639,7 @@ fn vector_counts(view: &View) -> BTreeMap<String, VectorCount> {
 /// The folder of builds' temporary files. What a crash left there is worth nothing.
 fn empty_temp(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
     let temp = folder.join("temp");
-    for user in [background::SEAL, background::MERGE] {
+    for user in [background::FLUSH, background::MERGE] {
         let folder = temp.join(user);
         disk.make_folder(&folder)?;
         for left in disk.list(&folder)? {
@@ -630,7 +650,7 @@ fn empty_temp(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
 }
 
 /// Ends the queue with the writer.
-struct Closing(Arc<Shared>);
+struct Closing(Arc<StoreInner>);
 
 impl Drop for Closing {
     fn drop(&mut self) {
@@ -638,230 +658,9 @@ impl Drop for Closing {
     }
 }
 
-/// What the catalog takes, counted while a store opens. Where it finds no memory it is let go of, and counted to its end:
-/// then the least budget can be told.
-#[derive(Default)]
-struct Short {
-    needed: u64,
-    configs: HashSet<u64>,
-    first: Option<Error>,
-}
-
-impl Short {
-    fn count(&mut self, name: &str, config: &CollectionConfig) {
-        self.needed += collection_bytes(name);
-        if self.configs.insert(catalog_cost::hash(config)) {
-            self.needed += config_bytes(config);
-        }
-    }
-
-    /// What was made, or `None` if the memory is short.
-    fn pass<T>(&mut self, shared: &Shared, made: impl FnOnce() -> Result<T>) -> Result<Option<T>> {
-        if self.is_short() {
-            return Ok(None);
-        }
-        match made() {
-            Err(error) if error.kind().is_memory() => {
-                self.first = Some(error);
-                shared.catalog.write().clear();
-                Ok(None)
-            }
-            made => made.map(Some),
-        }
-    }
-
-    fn is_short(&self) -> bool {
-        self.first.is_some()
-    }
-
-    /// Nothing was short, or an error that names a budget that is enough. Of a larger one others have a share.
-    fn check(&self, shared: &Shared) -> Result<()> {
-        let Some(first) = &self.first else { return Ok(()) };
-        let (budget, free) = (shared.budget.limit(), shared.budget.free());
-        let missing = (self.needed + LEAVES_TO_OPEN).saturating_sub(free);
-        let least = (budget + missing * 3 / 2 + (1 << 20)).next_multiple_of(1 << 20);
-        Err(Error::no_memory(format!(
-            "collections and aliases take {}, and {} are free for them, so it takes a budget of at least {} ({first})",
-            Size(self.needed),
-            Size(free),
-            Size(least)
-        )))
-    }
-}
-
-/// What is to be free beside the catalog when a store has opened.
-const LEAVES_TO_OPEN: u64 = 2 << 20;
-
-fn head_of(manifest: &Manifest) -> Result<HeadJson> {
-    read_app(manifest.whole().unwrap_or(&manifest.head.app))
-}
-
 /// Some of the aliases after one, each with its collection's name.
 fn some_aliases(catalog: &Catalog, after: &str) -> Vec<(Box<str>, Arc<str>)> {
     let name = |number| catalog.by_number(number).map(|collection| collection.name.clone());
     let named = catalog.aliases_after(after).filter_map(|(alias, number)| Some((alias.clone(), name(number)?)));
     named.take(ALIASES_AT_A_TIME).collect()
-}
-
-/// Opens the collections and aliases that a manifest has.
-fn open_catalog(shared: &Shared, manifest: &mut Manifest, short: &mut Short) -> Result<()> {
-    let mut open = |json: CollectionJson| {
-        short.count(&json.name, &json.config);
-        let opened = || open_collection(shared, &json).map_err(|error| error.at(&json.name));
-        if let Some((opened, places)) = short.pass(shared, opened)? {
-            shared.catalog.write().insert(Arc::new(opened), places);
-        }
-        Ok(())
-    };
-    if let Some(whole) = manifest.whole() {
-        let CatalogJson { collections, aliases } = read_app(whole)?;
-        collections.into_iter().try_for_each(&mut open)?;
-        let number = |name: &str| shared.catalog.read().by_name(name).map(|collection| collection.number);
-        let aliases = aliases.into_iter().map(|(alias, name)| (alias.into(), number(&name))).collect();
-        return restore_aliases(shared, aliases, short);
-    }
-    manifest.each_part(&mut |_, app| open(read_app(app)?))?;
-    manifest.each_note(&mut |app| {
-        let AliasesJson { aliases } = read_app(app)?;
-        restore_aliases(shared, aliases, short)
-    })?;
-    if !short.is_short() {
-        shared.catalog.write().drop_dangling();
-    }
-    Ok(())
-}
-
-fn restore_aliases(shared: &Shared, aliases: Vec<AliasChange>, short: &mut Short) -> Result<()> {
-    let bytes = aliases.iter().filter(|(_, number)| number.is_some()).map(|(alias, _)| alias_bytes(alias)).sum();
-    short.needed += bytes;
-    if let Some(mut memory) = short.pass(shared, || shared.book_names(bytes, shared.room_beside_names()))? {
-        let mut catalog = shared.catalog.write();
-        aliases.into_iter().for_each(|alias| catalog.restore_alias(alias, &mut memory));
-    }
-    Ok(())
-}
-
-fn open_collection(shared: &Shared, json: &CollectionJson) -> Result<(Collection, Places)> {
-    let config = shared.hold_config(json.config.clone(), shared.room_beside_names())?;
-    let mut memory = shared.book_names(collection_bytes(&json.name), shared.room_beside_names())?;
-    let (places, growing) = (Places::of(&mut memory), &shared.accounts.growing);
-    let collection = Collection::new(json.number, &json.name, config, memory, growing, json.replay_from)?;
-    let mut segments = Vec::with_capacity(json.segments.len());
-    for kept in &json.segments {
-        let file = shared.storage.open_file(&kept.file)?;
-        let segment = Segment::open(&kept.file, file, &shared.accounts.segments)?;
-        segment.listed.store(true, Ordering::SeqCst);
-        if let Some(name) = &kept.dead {
-            overlay::read_dead(shared, &segment, name, &shared.accounts.segments)?;
-        }
-        for name in &kept.payloads {
-            let file = shared.storage.open_file(name)?;
-            let run = Run::open(name, file, segment.meta.points, &shared.accounts.segments)?;
-            segment.changes.add_run(Arc::new(run));
-        }
-        *segment.fields.write() = field_index::open_all(shared, &kept.fields, segment.meta.points)?;
-        segments.push(Arc::new(segment));
-    }
-    _ = collection.swap(|view| View { active: view.active.clone(), frozen: Vec::new(), segments });
-    collection.unwritten.store(false, Ordering::SeqCst);
-    collection.written.store(manifest::fingerprint(&collection), Ordering::SeqCst);
-    Ok((collection, places))
-}
-
-/// Opens the log and applies what the manifest does not hold. Where the growing part fills up, it is
-/// sealed at once, so that replay fits a smaller budget than the one that wrote the log.
-fn replay(shared: &Arc<Shared>, durable: Range<Position>, meta_from: Position, short: &mut Short) -> Result<Log> {
-    let log_from = durable.start;
-    let mut log = shared.storage.open_log(&shared.accounts.log, durable, &mut |_, _| Ok(()))?;
-    if let Some(cut) = log.cut() {
-        tracing::warn!(
-            "the log ended in a write that was under way and is dropped, nobody was told that it was done: {cut}"
-        );
-    }
-    _ = shared.log_reader.set(log.reader());
-    log.replay(log_from, &mut |position, record| {
-        let (sequence, op) = op::decode(record).map_err(|error| error.at(format!("log position {position}")))?;
-        shared.operation.fetch_max(sequence, Ordering::SeqCst);
-        // This record is not applied yet, and all before it are.
-        shared.applied.store(position, Ordering::SeqCst);
-        match op {
-            Op::Meta(_) if position < meta_from => Ok(()),
-            Op::Meta(op) => replay_meta(shared, op, position, short),
-            // Nothing may be made of points while collections are missing.
-            _ if short.is_short() => Ok(()),
-            Op::Upsert { collection, batch, payloads_at } => {
-                let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
-                replay_room(shared, &collection, &batch)?;
-                let parts = [(position, 0..batch.ids.len(), &payloads_at[..])];
-                shared.apply_parts(&collection, &batch, &parts, sequence, Located::default())
-            }
-            Op::Delete { collection, ids } => {
-                let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
-                collection.apply_delete(&shared.pages, &ids, position, Located::default())
-            }
-            Op::Payloads { collection, ids, texts } => {
-                let Some(collection) = replayed(shared, collection, position) else { return Ok(()) };
-                payload_write::replay(shared, &collection, &ids, &texts, position)
-            }
-        }
-    })?;
-    short.check(shared)?;
-    shared.applied.store(log.end(), Ordering::SeqCst);
-    log.set_file_bytes(shared.limits().log_file_bytes());
-    log.trim(log_from)?;
-    Ok(log)
-}
-
-fn replay_meta(shared: &Shared, op: MetaOp, position: Position, short: &mut Short) -> Result<()> {
-    let known = |number: u64| shared.catalog.read().by_number(number).is_some();
-    if matches!(op, MetaOp::Create { number, .. } if known(number)) {
-        return Ok(());
-    }
-    match &op {
-        MetaOp::Create { name, config, .. } => short.count(name, config),
-        op => short.needed += catalog_cost::op_bytes(op),
-    }
-    // Points that came before may be written out for it.
-    let prepare = || loop {
-        match shared.prepare(op.clone()) {
-            Err(error) if error.kind().is_memory() => {
-                if !shared.freeze_largest()? || !background::seal_waiting(shared)? {
-                    return Err(error);
-                }
-            }
-            prepared => return prepared,
-        }
-    };
-    if let Some(change) = short.pass(shared, prepare)? {
-        shared.apply_meta(change, position, position + 1);
-    }
-    Ok(())
-}
-
-/// The collection of a record, if the record is not yet in its files.
-fn replayed(shared: &Shared, number: u64, position: Position) -> Option<Arc<Collection>> {
-    let collection = shared.catalog.read().by_number(number).cloned()?;
-    (position >= collection.replay_from.load(Ordering::SeqCst)).then_some(collection)
-}
-
-fn replay_room(shared: &Shared, collection: &Arc<Collection>, batch: &Batch) -> Result<()> {
-    let bytes = crate::growing::Growing::bytes_for(batch);
-    loop {
-        let view = collection.view.load_full();
-        let used = view.active.read().bytes();
-        if used > 0 && used + bytes > shared.limits().seal_bytes {
-            collection.freeze()?;
-            background::seal_waiting(shared)?;
-            continue;
-        }
-        match shared.promise_points(&view.active, bytes) {
-            Ok(()) => return Ok(()),
-            Err(error) => {
-                if !shared.freeze_largest()? {
-                    return Err(shared.check_sealing().err().unwrap_or(error));
-                }
-                background::seal_waiting(shared)?;
-            }
-        }
-    }
 }

@@ -29,14 +29,14 @@ impl PartialOrd for Found {
 }
 
 /// Keeps the best `limit` results better than a threshold.
-pub(crate) struct Top {
+pub(crate) struct TopK {
     limit: usize,
     least: f32,
     heap: BinaryHeap<Found>,
     excluded: Option<PointId>,
 }
 
-impl Top {
+impl TopK {
     pub(crate) fn new(limit: usize, threshold: Option<f32>, excluded: Option<PointId>) -> Self {
         Self {
             limit,
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn keeps_the_best_in_order() {
-        let mut top = Top::new(3, Some(0.5), Some(PointId::Num(9)));
+        let mut top = TopK::new(3, Some(0.5), Some(PointId::Num(9)));
         for (score, id) in [(0.4, 1), (0.6, 2), (0.9, 9), (0.8, 4), (0.8, 3), (0.7, 5)] {
             top.offer(score, PointId::Num(id));
         }

@@ -11,158 +11,70 @@
 //! The writer serves all collections, so it waits for none of them: a write that finds no memory, or whose collection
 //! is to write slower for a while, stays in the queue, and those of others go by.
 
-use crate::api::{Selection, Wait, Write, Written};
+use crate::api::{Selection, Write};
 use crate::append::{Asker, Logged, Pending, begin, parts_of};
+use crate::catalog::Catalog;
 use crate::catalog_cost::json_bytes;
-use crate::change::{Change, Changer, Piece, What};
+use crate::change::Changer;
 use crate::collection::Collection;
-use crate::growing::Growing;
 use crate::health::FaultKind;
-use crate::op::{self, CollectionNumber, MetaOp};
-use crate::rest;
-use crate::shared::Shared;
-use crate::store::Done;
-use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
-use ramekin_log::{Log, Position};
+use crate::idle;
+use crate::memtable::{CLEAN, Memtable};
+use crate::op::{self, CollectionId};
+use crate::request::{Change, Completion, MakeMeta, Piece, Reply, Request, Tell, What};
+use crate::store_inner::StoreInner;
+use ramekin_base::{Error, Kind, Result, cancel, supervise};
+use ramekin_log::{Log, Lsn};
 use ramekin_memory::Reservation;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 /// Bytes of the log that wait for one fsync at most.
 const GROUP_BYTES: u64 = 2 << 20;
-/// A write that fills a growing part makes those after it wait so long for each segment that merges are behind, ...
+/// A write that fills a memtable makes those after it wait so long for each segment that merges are behind, ...
 const PAUSE_FOR_ONE: Duration = Duration::from_millis(50);
 /// ... and no longer than this.
 const PAUSE_MOST: Duration = Duration::from_secs(1);
 /// A write that waits for memory is tried again after so long, whether something was written out or not.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
-/// A write that waits for readers of a store at rest is tried again after so long.
+/// A write that waits for readers of an idle store is tried again after so long.
 const WAKE_AGAIN: Duration = Duration::from_millis(10);
-
-/// Makes an operation on names from what the store is when its turn comes; `None`: nothing to do.
-pub(crate) type MakeMeta = Box<dyn FnOnce(&Shared) -> Result<Option<MetaOp>> + Send>;
-
-/// What waits in the queue.
-pub(crate) enum Request {
-    Write {
-        collection: Arc<Collection>,
-        write: Write,
-        wait: Wait,
-        memory: Vec<Reservation>,
-        /// Cancelled when nobody waits for the write any more.
-        asker: Option<cancel::Token>,
-        done: Done,
-    },
-    Meta {
-        op: MakeMeta,
-        /// Cancelled when nobody waits for it any more.
-        asker: Option<cancel::Token>,
-        done: Box<dyn FnOnce(Result<bool>) + Send>,
-    },
-    /// The background asks for the active part to be frozen.
-    Freeze(Arc<Collection>),
-    /// The background asks for the log to be trimmed, and for what pins it to be written out.
-    Look,
-    /// A piece of a change that is under way.
-    Piece { collection: Arc<Collection>, piece: Piece, answer: SyncSender<Reply> },
-}
-
-impl Request {
-    /// The collection whose other writes it must not overtake.
-    pub(crate) fn collection_number(&self) -> Option<CollectionNumber> {
-        match self {
-            Self::Write { collection, .. } => Some(collection.number),
-            Self::Meta { .. } | Self::Freeze(_) | Self::Look | Self::Piece { .. } => None,
-        }
-    }
-
-    /// The collection that it changes; `None`: the names of all.
-    fn collection(&self) -> Option<&Arc<Collection>> {
-        match self {
-            Self::Write { collection, .. } | Self::Freeze(collection) | Self::Piece { collection, .. } => {
-                Some(collection)
-            }
-            Self::Meta { .. } | Self::Look => None,
-        }
-    }
-
-    /// Nobody waits for it any more, and nothing of it was done.
-    pub(crate) fn is_given_up(&self) -> bool {
-        matches!(self, Self::Write { asker: Some(asker), .. } if asker.is_cancelled())
-    }
-
-    /// Whether it depends on what is stored.
-    pub(crate) fn is_change(&self) -> bool {
-        let is_plain = |write: &Write| matches!(write, Write::Upsert(_) | Write::Delete(Selection::Ids(_)));
-        matches!(self, Self::Write { write, .. } if !is_plain(write))
-    }
-}
-
-/// What became of a piece.
-pub(crate) enum Reply {
-    /// It is applied, or it failed.
-    Done(Result<()>),
-    /// What is new must be written out first; nothing of the piece is logged.
-    Later(Piece),
-}
-
-/// Who is told what became of it.
-pub(crate) enum Tell {
-    Client { answer: Answer, sequence: u64 },
-    Changer(SyncSender<Reply>),
-}
-
-impl Tell {
-    fn tell(self, applied: Result<()>) {
-        match self {
-            Self::Client { answer, sequence } => answer.give(sequence, applied),
-            Self::Changer(answer) => _ = answer.send(Reply::Done(applied)),
-        }
-    }
-}
 
 /// Why a collection takes no write for now.
 #[derive(Clone, Copy)]
 enum Hold {
-    /// There is no memory before the next seal or fold after this many; it is looked at again at this time of the clock.
-    Sealed(u64, Duration),
+    /// There is no memory before the next flush or patch compaction after this many; it is looked at again at this time of the clock.
+    Flush(u64, Duration),
     /// Merges are behind: until this time of the clock.
     Until(Duration),
 }
 
-pub(crate) struct Answer {
-    done: Done,
-    wait: Wait,
-    memory: Vec<Reservation>,
-    pub(crate) asker: Option<cancel::Token>,
-}
-
 pub(crate) struct Writer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<StoreInner>,
     pub(crate) log: Log,
     /// What is logged and waits for the fsync.
     pub(crate) pending: Vec<Pending>,
     /// A record while it is made.
     pub(crate) record: Vec<u8>,
-    holds: HashMap<CollectionNumber, Hold>,
+    holds: HashMap<CollectionId, Hold>,
     /// All that was logged before is applied, or waits in `pending`.
-    covered: (Position, u64),
+    covered: (Lsn, u64),
 }
 
 /// What new points take beside their own bytes: a chunk that is begun, and the step in which memory is booked.
 const BESIDE_POINTS: u64 = 256 << 10;
 
 impl Writer {
-    pub(crate) fn new(shared: Arc<Shared>, log: Log) -> Self {
+    pub(crate) fn new(shared: Arc<StoreInner>, log: Log) -> Self {
         Self { shared, log, pending: Vec::new(), record: Vec::new(), holds: HashMap::new(), covered: (0, 0) }
     }
 
     /// Takes what waits in the queue and sees it through. False: the store is closing and the queue is empty.
-    pub(crate) fn turn(&mut self, block: bool) -> bool {
+    pub(crate) fn step(&mut self, block: bool) -> bool {
+        self.shared.reach("writer");
         let Some(first) = self.take(block) else {
             return !self.shared.is_closing();
         };
@@ -207,7 +119,7 @@ impl Writer {
     }
 
     /// Where the log ends with what the next commit makes durable.
-    fn logged(&self) -> (Position, u64) {
+    fn logged(&self) -> (Lsn, u64) {
         (self.log.end(), self.log.uncommitted_bytes())
     }
 
@@ -232,7 +144,7 @@ impl Writer {
     fn take(&mut self, block: bool) -> Option<Request> {
         let shared = self.shared.clone();
         let is_over = |hold: &Hold| match hold {
-            Hold::Sealed(seen, until) => shared.sealed.count() > *seen || shared.options.clock.now() >= *until,
+            Hold::Flush(seen, until) => shared.flushed.count() > *seen || shared.options.clock.now() >= *until,
             Hold::Until(until) => shared.options.clock.now() >= *until,
         };
         self.holds.retain(|_, hold| !is_over(hold));
@@ -249,7 +161,7 @@ impl Writer {
     fn handle(&mut self, request: Request) {
         match request {
             Request::Write { collection, write, wait, memory, asker, done } => {
-                let answer = Answer { done, wait, memory, asker };
+                let answer = Completion { done, wait, memory, asker };
                 if collection.is_dropped() {
                     return (answer.done)(Err(Error::not_found("the collection was deleted")));
                 }
@@ -266,6 +178,11 @@ impl Writer {
                     }
                     Err(error) => return (answer.done)(Err(error)),
                 }
+                let is_delete = matches!(write, Write::Delete(_));
+                // On a full disk nobody can say when what waits is written out.
+                if !(is_delete && self.shared.full.is_on()) && self.waits_for_log(&collection) {
+                    return self.put_back(collection, write, answer);
+                }
                 self.shared.reach("write");
                 collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
                 self.write(collection, write, answer);
@@ -274,10 +191,10 @@ impl Writer {
                 self.flush();
                 done(self.meta(asker.as_ref(), op));
             }
-            Request::Freeze(collection) => {
+            Request::Rotate(collection) => {
                 self.flush();
-                if let Err(error) = collection.freeze() {
-                    tracing::warn!("could not freeze a part: {error}");
+                if let Err(error) = collection.rotate() {
+                    tracing::warn!("could not rotate a memtable: {error}");
                 }
                 self.shared.wake_background();
             }
@@ -292,17 +209,17 @@ impl Writer {
     }
 
     /// Logs a write, or hands it on to a changer.
-    fn write(&mut self, collection: Arc<Collection>, write: Write, answer: Answer) {
+    fn write(&mut self, collection: Arc<Collection>, write: Write, answer: Completion) {
         if !matches!(write, Write::Delete(_))
             && let Err(full) = self.shared.admit()
         {
             return (answer.done)(Err(full));
         }
         let logged = match write {
-            Write::Upsert(batch) => match self.room(&collection, Growing::bytes_for(&batch)) {
+            Write::Upsert(batch) => match self.room(&collection, Memtable::bytes_for(&batch)) {
                 Ok(false) => return self.put_back(collection, Write::Upsert(batch), answer),
                 Err(error) if self.may_wait(&answer, &error) => {
-                    self.hold(&collection, Hold::Sealed(self.shared.sealed.count(), self.soon()));
+                    self.hold(&collection, Hold::Flush(self.shared.flushed.count(), self.soon()));
                     return self.put_back(collection, Write::Upsert(batch), answer);
                 }
                 room => room.and_then(|_| self.log_upsert(answer.asker.as_ref(), &collection, batch, None)),
@@ -312,36 +229,36 @@ impl Writer {
             }
             write => {
                 self.flush();
-                let sequence = self.number();
+                let seqno = self.next_seqno();
                 return match self.log.check_open().and_then(|()| collection.check_current()) {
                     // What the log may hold and memory has not: then not even "there is no such point" would be true.
-                    Err(error) => answer.give(sequence, Err(error)),
-                    Ok(()) => self.change(Change { collection, write, sequence, answer }),
+                    Err(error) => answer.give(seqno, Err(error)),
+                    Ok(()) => self.change(Change { collection, write, seqno, answer }),
                 };
             }
         };
         match logged {
-            Ok(sequence) => self.answer_last(Tell::Client { answer, sequence }),
+            Ok(seqno) => self.answer_last(Tell::Client { answer, seqno }),
             Err(error) => (answer.done)(Err(error)),
         }
     }
 
-    /// A seal has its memory. False: readers still use it; the write waits for them in the queue, as its client does.
-    fn wake(&self, answer: &Answer) -> Result<bool> {
-        match rest::try_wake(&self.shared) {
+    /// A flush has its memory. False: readers still use it; the write waits for them in the queue, as its client does.
+    fn wake(&self, answer: &Completion) -> Result<bool> {
+        match idle::try_wake(&self.shared) {
             Err(error) if self.may_wait(answer, &error) => Ok(false),
-            Err(_) => rest::wake(&self.shared).map(|()| true),
+            Err(_) => idle::wake(&self.shared).map(|()| true),
             Ok(()) => Ok(true),
         }
     }
 
     /// Whether a write that finds no memory, and nothing that could be written out for it, waits: others may let go of
     /// some, and its client still waits for it.
-    fn may_wait(&self, answer: &Answer, error: &Error) -> bool {
+    fn may_wait(&self, answer: &Completion, error: &Error) -> bool {
         let is_wanted = answer.asker.as_ref().is_some_and(|asker| !asker.is_cancelled());
         error.kind() == Kind::Busy
             && is_wanted
-            && !self.shared.inline.load(Ordering::SeqCst)
+            && !self.shared.single_threaded.load(Ordering::SeqCst)
             && !self.shared.is_closing()
     }
 
@@ -350,18 +267,18 @@ impl Writer {
         self.shared.options.clock.now() + LOOK_AGAIN
     }
 
-    fn put_back(&self, collection: Arc<Collection>, write: Write, answer: Answer) {
-        let Answer { done, wait, memory, asker } = answer;
+    fn put_back(&self, collection: Arc<Collection>, write: Write, answer: Completion) {
+        let Completion { done, wait, memory, asker } = answer;
         self.shared.queue.put_back(Request::Write { collection, write, wait, memory, asker, done });
     }
 
     /// A changer does it; where there is none (the simulator), it is done here.
     fn change(&mut self, change: Change) {
         let shared = self.shared.clone();
-        if !shared.inline.load(Ordering::SeqCst) {
+        if !shared.single_threaded.load(Ordering::SeqCst) {
             return shared.queue.hand_on(change);
         }
-        let Change { collection, write, sequence, answer } = change;
+        let Change { collection, write, seqno, answer } = change;
         let mut log = |piece| {
             let mut left = Some(piece);
             while let Some(piece) = left {
@@ -377,12 +294,12 @@ impl Writer {
         if let Err(error) = &changed {
             self.shared.noted(&collection, FaultKind::Read, error);
         }
-        answer.give_unless(sequence, changed);
+        answer.give_unless(seqno, changed);
     }
 
     /// The number of an operation that begins.
-    pub(crate) fn number(&self) -> u64 {
-        self.shared.operation.fetch_add(1, Ordering::SeqCst) + 1
+    pub(crate) fn next_seqno(&self) -> u64 {
+        self.shared.seqno.fetch_add(1, Ordering::SeqCst) + 1
     }
 
     /// Who is told of what was logged last.
@@ -400,7 +317,12 @@ impl Writer {
         }
         self.check_current()?;
         collection.check_current()?;
-        rest::wake(&self.shared)?;
+        match idle::try_wake(&self.shared) {
+            // Readers still use what a flush needs: others are served until they let go of it.
+            Err(error) if error.kind() == Kind::Busy && !self.is_alone() => return Ok(Some(piece)),
+            Err(_) => idle::wake(&self.shared)?,
+            Ok(()) => {}
+        }
         self.log.check_open()?;
         let is_delete = matches!(piece.what, What::Delete(_));
         if !is_delete {
@@ -414,7 +336,7 @@ impl Writer {
         let mut patches = None;
         let has_room = match &piece.what {
             What::Delete(_) => true,
-            What::Upserts(batches) => self.room(collection, batches.iter().map(Growing::bytes_for).sum())?,
+            What::Upserts(batches) => self.room(collection, batches.iter().map(Memtable::bytes_for).sum())?,
             What::Payloads(points) => {
                 patches = self.patches(collection, points.len())?;
                 patches.is_some()
@@ -441,7 +363,33 @@ impl Writer {
         let is_behind = matches!(self.holds.get(&collection.number), Some(Hold::Until(until)) if *until > now);
         let pinned = self.log.end().saturating_sub(self.shared.log_from());
         let is_long = pinned > self.shared.limits().log_bytes * 3 / 2 && self.shared.has_waiting();
-        !self.shared.inline.load(Ordering::SeqCst) && !self.shared.is_closing() && (is_behind || is_long)
+        !self.is_alone() && (is_behind || is_long)
+    }
+
+    /// Nobody else does anything meanwhile, or not for long.
+    fn is_alone(&self) -> bool {
+        self.shared.single_threaded.load(Ordering::SeqCst) || self.shared.is_closing()
+    }
+
+    /// Whether the log is so long that a write waits in the queue until something is written out, rather than let it grow without
+    /// a bound: one to the collection that pins most of it, since that is what is written out then; any, once it is longer still.
+    fn waits_for_log(&mut self, collection: &Collection) -> bool {
+        let (end, bound) = (self.log.end(), 2 * self.shared.limits().log_bytes);
+        let pinned = end.saturating_sub(self.shared.log_from());
+        if pinned <= bound || self.is_alone() {
+            return false;
+        }
+        let seen = self.shared.flushed.count();
+        let pins = || {
+            let (own, collections) = (collection.pinned_from(CLEAN), self.shared.collections());
+            collections.iter().all(|other| own <= other.pinned_from(CLEAN))
+        };
+        let waits = self.shared.has_waiting() && self.shared.check_flushing().is_ok() && (pinned > 2 * bound || pins());
+        if waits {
+            self.shared.wake_background();
+            self.hold(collection, Hold::Flush(seen, self.soon()));
+        }
+        waits
     }
 
     fn meta(&mut self, asker: Asker<'_>, op: MakeMeta) -> Result<bool> {
@@ -452,11 +400,13 @@ impl Writer {
         if !frees {
             self.shared.admit()?;
         }
-        self.shared.catalog.read().check(&op)?;
+        let mut checking = self.shared.accounts.catalog.try_reserve(Catalog::check_bytes(&op))?;
+        self.shared.catalog.read().check(&op, &mut checking)?;
+        drop(checking);
         let mut record = Vec::new();
         let _record = self.shared.accounts.catalog.try_reserve(2 * json_bytes(&op))?;
-        let sequence = self.shared.operation.load(Ordering::SeqCst) + 1;
-        op::encode_meta(&mut record, sequence, &op)?;
+        let seqno = self.shared.seqno.load(Ordering::SeqCst) + 1;
+        op::encode_meta(&mut record, seqno, &op)?;
         // All that can fail comes before the record.
         let change = self.shared.prepare(op)?;
         match frees {
@@ -464,10 +414,10 @@ impl Writer {
             false => self.room_to_add(1, record.len())?,
         }
         begin(asker)?;
-        let position = self.log.append(&record)?;
-        self.shared.operation.store(sequence, Ordering::SeqCst);
-        let end = self.log.commit()?;
-        self.shared.apply_meta(change, position, end);
+        let lsn = self.log.append(&record)?;
+        self.shared.seqno.store(seqno, Ordering::SeqCst);
+        let end = self.shared.timed(&self.shared.timings.commit, || self.log.commit())?;
+        self.shared.apply_meta(change, lsn, end);
         self.shared.set_applied(end);
         self.covered = self.logged();
         Ok(true)
@@ -482,7 +432,7 @@ impl Writer {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let committed = self.log.commit();
+        let committed = self.shared.timed(&self.shared.timings.commit, || self.log.commit());
         self.note_log();
         let mut outcome = committed.as_ref().map(|_| ()).map_err(Clone::clone);
         for mut pending in std::mem::take(&mut self.pending) {
@@ -526,23 +476,21 @@ impl Writer {
         }
     }
 
-    fn finish(&self, pending: Pending, committed: Result<Position>) -> Result<()> {
+    fn finish(&self, pending: Pending, committed: Result<Lsn>) -> Result<()> {
         let Pending { collection, what, located, .. } = pending;
         let durable = committed.map(|_| ());
         if durable.is_ok() {
             self.shared.reach("apply");
         }
         match (&durable, what) {
-            (Ok(()), Logged::Upsert { batch, parts, sequence }) => {
-                self.shared.apply_parts(&collection, &batch, &parts_of(&parts), sequence, located)
+            (Ok(()), Logged::Upsert { batch, parts, seqno }) => {
+                self.shared.apply_parts(&collection, &batch, &parts_of(&parts), seqno, located)
             }
             (Err(error), Logged::Upsert { batch, .. }) => {
-                collection.view.load().active.forget(Growing::bytes_for(&batch));
+                collection.view.load().active.forget(Memtable::bytes_for(&batch));
                 Err(error.clone())
             }
-            (Ok(()), Logged::Delete { ids, position }) => {
-                collection.apply_delete(&self.shared.pages, &ids, position, located)
-            }
+            (Ok(()), Logged::Delete { ids, lsn }) => collection.apply_delete(&self.shared.pages, &ids, lsn, located),
             (Ok(()), Logged::Payloads { ids, payloads, mut memory }) => {
                 collection.apply_payloads(&self.shared.pages, &ids, &payloads, &mut memory, located)
             }
@@ -550,12 +498,12 @@ impl Writer {
         }
     }
 
-    /// Promises `bytes` in the collection's active part; where there is no room, freezes it and lets
-    /// the background seal. False: its writes wait in the queue, which is the second step of yielding.
+    /// Promises `bytes` in the collection's active part; where there is no room, rotates it and lets
+    /// the background flush. False: its writes wait in the queue, which is the second step of yielding.
     fn room(&mut self, collection: &Arc<Collection>, bytes: u64) -> Result<bool> {
         let limits = self.shared.limits();
-        if bytes > limits.growing_bytes {
-            let most = ramekin_base::Size(limits.growing_bytes);
+        if bytes > limits.memtable_bytes {
+            let most = ramekin_base::Size(limits.memtable_bytes);
             return Err(Error::no_memory(format!(
                 "{} needed for the points of one request, and new points may use {most} under this budget; send fewer at a time",
                 ramekin_base::Size(bytes)
@@ -564,24 +512,24 @@ impl Writer {
         loop {
             let view = collection.view.load_full();
             let used = view.active.read().bytes();
-            if used > 0 && used + bytes > limits.seal_bytes {
+            if used > 0 && used + bytes > limits.flush_bytes {
                 self.flush();
-                collection.freeze()?;
+                collection.rotate()?;
                 self.shared.wake_background();
                 self.slow_down(collection);
                 continue;
             }
-            let before = self.shared.sealed.count();
+            let before = self.shared.flushed.count();
             match self.shared.promise_points(&view.active, bytes) {
                 Ok(()) => return Ok(true),
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
-                    if !self.shared.freeze_largest()? && !self.shared.has_frozen() {
+                    if !self.shared.rotate_largest()? && !self.shared.has_immutable() {
                         let promise = || self.shared.promise_points(&view.active, bytes);
-                        let promised = rest::instead_of_merge(&self.shared, bytes + BESIDE_POINTS, promise);
+                        let promised = idle::instead_of_merge(&self.shared, bytes + BESIDE_POINTS, promise);
                         return promised.map(|()| true).map_err(|_| error);
                     }
-                    if !self.seal_now(collection, before)? {
+                    if !self.flush_now(collection, before)? {
                         return Ok(false);
                     }
                 }
@@ -593,14 +541,17 @@ impl Writer {
     /// Promises memory for changed payloads; where there is none, lets the background write some out, or new points.
     fn patches(&mut self, collection: &Arc<Collection>, points: usize) -> Result<Option<Reservation>> {
         loop {
-            let before = self.shared.sealed.count();
+            let before = self.shared.flushed.count();
             match self.shared.promise_patches(points) {
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
-                    if !self.shared.fold_largest() && !self.shared.freeze_largest()? && !self.shared.has_waiting() {
+                    if !self.shared.compact_largest_patches()
+                        && !self.shared.rotate_largest()?
+                        && !self.shared.has_waiting()
+                    {
                         return Err(error);
                     }
-                    if !self.seal_now(collection, before)? {
+                    if !self.flush_now(collection, before)? {
                         return Ok(None);
                     }
                 }
@@ -609,11 +560,11 @@ impl Writer {
         }
     }
 
-    /// Memory comes with the next seal or fold, which is done here where there is no background. False: the collection's
+    /// Memory comes with the next flush or patch compaction, which is done here where there is no background. False: the collection's
     /// writes wait for it in the queue.
-    fn seal_now(&mut self, collection: &Collection, seen: u64) -> Result<bool> {
-        if self.shared.inline.load(Ordering::SeqCst) {
-            return match crate::background::seal_one(&self.shared)? {
+    fn flush_now(&mut self, collection: &Collection, seen: u64) -> Result<bool> {
+        if self.shared.single_threaded.load(Ordering::SeqCst) {
+            return match crate::background::flush_one(&self.shared)? {
                 true => Ok(true),
                 false => Err(Error::busy("nothing of what is new can be written out")),
             };
@@ -622,17 +573,17 @@ impl Writer {
             return Err(Error::closed("the server is shutting down"));
         }
         self.shared.wake_background();
-        self.shared.check_sealing()?;
-        self.hold(collection, Hold::Sealed(seen, self.soon()));
+        self.shared.check_flushing()?;
+        self.hold(collection, Hold::Flush(seen, self.soon()));
         Ok(false)
     }
 
     /// Slows the collection's writes down while its merges are behind: searches pay for each segment. Never stops them,
     /// however long a merge takes.
     fn slow_down(&mut self, collection: &Arc<Collection>) {
-        let debt = crate::background::merge_debt(&self.shared, collection) as u32;
-        if debt > 0 && !self.shared.inline.load(Ordering::SeqCst) {
-            let pause = PAUSE_FOR_ONE.saturating_mul(debt).min(PAUSE_MOST);
+        let compaction_debt = crate::background::merge_debt(&self.shared, collection) as u32;
+        if compaction_debt > 0 && !self.shared.single_threaded.load(Ordering::SeqCst) {
+            let pause = PAUSE_FOR_ONE.saturating_mul(compaction_debt).min(PAUSE_MOST);
             self.hold(collection, Hold::Until(self.shared.options.clock.now() + pause));
         }
     }
@@ -642,7 +593,7 @@ impl Writer {
         self.holds.insert(collection.number, hold);
     }
 
-    /// Seals and folds what pins the log for too long, and trims what no one needs.
+    /// Flushes and patch compactions what pins the log for too long, and trims what no one needs.
     fn keep_bounds(&mut self) {
         if let Err(error) = self.log.trim(self.shared.trim_to.load(Ordering::SeqCst)) {
             tracing::warn!("could not trim the log: {error}");
@@ -652,17 +603,19 @@ impl Writer {
         if self.shared.log_from() < needed
             && let Err(error) = self.shared.unpin(needed)
         {
-            tracing::warn!("could not freeze the oldest part: {error}");
+            tracing::warn!("could not rotate the oldest memtable: {error}");
         }
         // Half full, so that they are written out before a change has to wait for it.
         if self.shared.accounts.patches.used() > limits.patch_bytes / 2 {
-            _ = self.shared.has_waiting() || self.shared.fold_largest();
+            _ = self.shared.has_waiting() || self.shared.compact_largest_patches();
         }
-        // Writes wait rather than let the log grow without a bound.
-        while self.log.end().saturating_sub(self.shared.log_from()) > 2 * limits.log_bytes && self.shared.has_waiting()
+        // Where nobody does it meanwhile, so that the log does not grow without a bound; else writes wait in the queue.
+        while self.shared.single_threaded.load(Ordering::SeqCst)
+            && self.log.end().saturating_sub(self.shared.log_from()) > 2 * limits.log_bytes
+            && self.shared.has_waiting()
         {
-            let before = self.shared.sealed.count();
-            if self.shared.seal_or_wait(before).is_err() {
+            let before = self.shared.flushed.count();
+            if self.shared.flush_or_wait(before).is_err() {
                 break;
             }
         }
@@ -671,25 +624,4 @@ impl Writer {
 
 fn no_patches() -> Error {
     Error::bug("payloads without memory for them")
-}
-
-impl Answer {
-    /// The answer to a change of points that may be `missing`: who waits hears of the first that is. The others
-    /// were changed.
-    pub(crate) fn give_unless(self, operation: u64, changed: Result<Option<PointId>>) {
-        let missing = |id: PointId| Err(Error::not_found(format!("No point with id {id} found")));
-        let outcome = match changed {
-            Ok(Some(id)) if self.wait == Wait::Visible => missing(id),
-            changed => changed.map(|_| ()),
-        };
-        self.give(operation, outcome);
-    }
-
-    pub(crate) fn give(self, operation: u64, applied: Result<()>) {
-        let Self { done, wait, memory, .. } = self;
-        let visible = wait == Wait::Visible;
-        // Whoever hears the answer may count on the memory of his request.
-        drop(memory);
-        done(applied.map(|()| Written { operation, visible }));
-    }
 }

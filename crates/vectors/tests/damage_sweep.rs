@@ -74,8 +74,8 @@ fn kept(seed: u64) -> Kept {
     world.store.fold_for_tests(NAME).unwrap();
     world.settle();
     fill(&world, &mut model, 400..460, 0);
-    while world.store.freeze_for_tests(NAME).unwrap() {
-        while world.store.turn() {}
+    while world.store.rotate_for_tests(NAME).unwrap() {
+        while world.store.step() {}
     }
     let mut models = vec![model.clone()];
     for turn in 0..2 {
@@ -91,7 +91,7 @@ fn kept(seed: u64) -> Kept {
         world.store.close();
     } else {
         world.clock.advance(Duration::from_secs(1));
-        while world.store.turn() {}
+        while world.store.step() {}
     }
     Kept { disk: disk.crashed_copy(seed), models }
 }

@@ -39,7 +39,7 @@ fn config(metric: MetricName) -> CollectionConfig {
 fn write(store: &Store, write: Write) -> Result<Written, ramekin_base::Error> {
     let (done, answer) = mpsc::sync_channel(1);
     store.write("c", write, Wait::Visible, Vec::new(), Box::new(move |outcome| done.send(outcome).unwrap()))?;
-    store.turn_writer();
+    store.step_writer();
     answer.recv().unwrap()
 }
 
@@ -196,10 +196,10 @@ fn rounded_values_are_kept_and_scored_through_everything() {
             )
             .unwrap();
             if rng.chance(0.5) {
-                store.freeze_for_tests("c").unwrap();
+                store.rotate_for_tests("c").unwrap();
             }
             if rng.chance(0.5) {
-                while store.turn() {}
+                while store.step() {}
             }
             if round % 4 == 3 {
                 store.close();
@@ -211,8 +211,8 @@ fn rounded_values_are_kept_and_scored_through_everything() {
         }
         assert!(by_index[0] * 100 >= by_index[1] * 88, "{metric:?}: the index found {by_index:?}");
         same(&model, &store);
-        store.freeze_for_tests("c").unwrap();
-        while store.turn() {}
+        store.rotate_for_tests("c").unwrap();
+        while store.step() {}
         same(&model, &store);
         searched(&mut rng, &model, &store, metric);
         store.close();

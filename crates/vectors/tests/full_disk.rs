@@ -62,7 +62,7 @@ fn fill(world: &World, model: &mut Model, mut from: u64) -> u64 {
                 return from;
             }
         }
-        world.store.turn();
+        world.store.step();
         from += BATCH;
     }
 }
@@ -113,7 +113,7 @@ fn a_full_disk_refuses_what_adds_and_nothing_else() {
     let doomed: Vec<PointId> = model.keys().copied().collect();
     for ids in doomed[..doomed.len() / 8].chunks(7) {
         delete(&world, &mut model, ids.to_vec());
-        world.store.turn();
+        world.store.step();
     }
     let half = doomed.len() / 8..doomed.len() / 2;
     delete(&world, &mut model, doomed[half].to_vec());
@@ -150,7 +150,7 @@ fn room_again_ends_it_without_a_write() {
     fill_up(&world, &mut model);
     assert!(!world.store.faults().is_empty());
     disk.set_faults(full(64 << 20));
-    world.store.turn();
+    world.store.step();
     assert!(world.store.faults().is_empty(), "{:?}", world.store.faults());
 }
 

@@ -65,7 +65,7 @@ fn what_was_given_up_before_it_began_is_never_done() {
         let token = cancel::Token::new();
         let answer = ask(&world, &token, write);
         assert!(token.cancel());
-        world.store.turn_writer();
+        world.store.step_writer();
         assert_eq!(answer.try_recv().unwrap().unwrap_err().kind(), Kind::Cancelled);
         world.holds(&model).unwrap();
     }
@@ -140,7 +140,7 @@ fn what_has_begun_cannot_be_given_up() {
         let (world, model) = filled(&disk, 200);
         let token = cancel::Token::new();
         let answer = ask(&world, &token, write);
-        world.store.turn_writer();
+        world.store.step_writer();
         assert!(!token.cancel());
         answer.try_recv().unwrap().unwrap();
         assert!(world.holds(&model).is_err(), "it has changed nothing");

@@ -25,6 +25,7 @@ use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use world::{DIM, NAME, World};
 
 const IDS: u64 = 300;
@@ -203,7 +204,7 @@ impl Drawn {
 
     fn index(&self, schema: Option<&Schema>) {
         for path in PATHS {
-            let index = schema.map(|schema| FieldConfig { schema: Arc::new(schema.clone()), echo: None });
+            let index = schema.map(|schema| FieldConfig { schema: Arc::new(schema.clone()), client_config: None });
             self.world().store.set_index(NAME, FieldPath::parse(path).unwrap(), index).unwrap();
         }
     }
@@ -272,5 +273,109 @@ fn a_filter_selects_the_same_points_with_and_without_an_index() {
     for seed in 0..seeds {
         let ran = std::panic::catch_unwind(|| Drawn::new(seed).run());
         assert!(ran.is_ok(), "seed {seed}");
+    }
+}
+
+/// A store under 48 MiB with a segment of points that have these values.
+fn with_values(values: &[String]) -> (World, Budget) {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::with_block(1, Faults::default(), 4096));
+    let budget = Budget::new(48 << 20);
+    let world = World::open(&disk, Path::new("/data"), &budget).unwrap();
+    world.create().unwrap();
+    for (id, value) in values.iter().enumerate() {
+        let column = Column { name: UNNAMED.to_owned(), dim: DIM, present: vec![0], data: world::vector(id as u64) };
+        let payload = format!("{{\"a\":{value}}}").as_str().into();
+        let ids = vec![PointId::Num(id as u64)];
+        world.write(Write::Upsert(Batch { ids, columns: vec![column], payloads: vec![payload] })).unwrap();
+    }
+    world.flush().unwrap();
+    (world, budget)
+}
+
+fn matching(test: Match) -> Filter {
+    let field = FieldCondition { path: FieldPath::of_key("a"), tests: [Test::Match(test)].into() };
+    Filter { must: [Condition::Field(field)].into(), ..Filter::default() }
+}
+
+#[test]
+fn long_texts_and_long_lists_are_indexed_under_the_least_budget() {
+    let text = |at: usize| format!("\"{}, number{at}\"", "of a word, and [another]: ".repeat(40_000));
+    let list = |at: usize| format!("{:?}", (at * 60_000..(at + 1) * 60_000).collect::<Vec<_>>());
+    let text_of = Match::Text("number2".into());
+    let list_of = Match::Value(Scalar::Integer(150_000));
+    for (kind, values, asked) in [("text", [0, 1, 2].map(text), text_of), ("integer", [0, 1, 2].map(list), list_of)] {
+        assert!(values[0].len() > 400_000, "{kind}");
+        let (world, _budget) = with_values(&values);
+        world.index("a", Schema::named(kind).unwrap()).unwrap();
+        world.settle();
+        let info = world.store.info(NAME).unwrap();
+        assert!(!world.store.lacks_index(NAME, &FieldPath::of_key("a")).unwrap(), "{kind}: {:?}", info.optimizer);
+        assert_eq!((info.status, info.indexed_points[&FieldPath::of_key("a")]), (Status::Green, 3), "{kind}");
+        assert_eq!(world.store.count(NAME, &matching(asked), true).unwrap(), 1, "{kind}");
+    }
+}
+
+#[test]
+fn an_index_that_no_memory_is_enough_for_is_given_up_and_said_until_the_budget_is_another() {
+    let (world, budget) = with_values(&[format!("[{}0]", "0,".repeat(600_000))]);
+    let tries = Arc::new(AtomicUsize::new(0));
+    let tried = tries.clone();
+    let count = move |place| _ = tried.fetch_add(usize::from(place == "index"), Ordering::SeqCst);
+    world.store.plant_for_tests(Box::new(count));
+    world.index("a", Schema::named("integer").unwrap()).unwrap();
+    for _ in 0..5 {
+        world.settle();
+    }
+    assert_eq!(tries.load(Ordering::SeqCst), 2);
+    let info = world.store.info(NAME).unwrap();
+    let said = info.optimizer.unwrap_err();
+    assert!(
+        info.status == Status::Red && said.contains("too large to be taken apart under the budget of 48.0 MiB"),
+        "{said}"
+    );
+    budget.set_limit(512 << 20);
+    world.store.rebudget().unwrap();
+    world.settle();
+    let info = world.store.info(NAME).unwrap();
+    assert_eq!((info.status, tries.load(Ordering::SeqCst)), (Status::Green, 3), "{:?}", info.optimizer);
+    assert_eq!(info.indexed_points[&FieldPath::of_key("a")], 1);
+}
+
+/// As a reader has it (`node`, which stands above).
+const READER_STACK_BYTES: usize = 256 << 10;
+
+#[test]
+fn the_deepest_filters_are_asked_of_indexes_and_remembered_on_a_readers_stack() {
+    let values: Vec<String> = (0..50).map(|at| (at % 5).to_string()).collect();
+    let (world, _budget) = with_values(&values);
+    world.index("a", Schema::named("integer").unwrap()).unwrap();
+    world.settle();
+    // And new points.
+    world.write(world::upsert(&[(PointId::Num(1000), 7)])).unwrap();
+    let within: [fn(Condition) -> Filter; 4] = [
+        |inner| Filter { must: [inner].into(), ..Filter::default() },
+        |inner| Filter { should: [inner].into(), ..Filter::default() },
+        |inner| Filter { must_not: [inner].into(), ..Filter::default() },
+        |inner| Filter { min_should: Some(MinShould { conditions: [inner].into(), least: 1 }), ..Filter::default() },
+    ];
+    for within in within {
+        let mut filter = matching(Match::Value(Scalar::Integer(3)));
+        // An even number of times, so that what is turned round is so twice; deeper than a body can say it.
+        for _ in 0..ramekin_base::limits::NESTING_MAX {
+            filter = within(Condition::Filter(filter));
+        }
+        std::thread::scope(|scope| {
+            let ask = || {
+                for _ in 0..3 {
+                    assert_eq!(world.store.count(NAME, &filter, true).unwrap(), 10);
+                    let query = Query { filter: filter.clone(), ..Query::new(Target::Vector(world::vector(7)), 100) };
+                    assert_eq!(world.store.query(NAME, &query).unwrap().0.value.len(), 10);
+                    let page = world.store.scroll(NAME, None, 100, &filter, &Parts::default()).unwrap().value;
+                    assert_eq!(page.records.len(), 10);
+                }
+            };
+            let thread = std::thread::Builder::new().stack_size(READER_STACK_BYTES).spawn_scoped(scope, ask);
+            thread.unwrap().join().unwrap();
+        });
     }
 }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something is not as expected")]
 
 use ramekin_base::{PointId, Rng, SystemClock};
-use ramekin_disk::{Engine, probe};
+use ramekin_disk::{Disk, Engine, probe};
 use ramekin_fields::{
     Condition, FieldCondition, Filter, Match, Path, Point, Scalar, Scalars, Schema, Span, Subject, Test,
 };
@@ -19,6 +19,7 @@ const FIELDS: [(&str, &str); 4] = [("n", "integer"), ("w", "keyword"), ("t", "te
 
 struct Here {
     store: Store,
+    disk: Arc<dyn Disk>,
     budget: Budget,
     _folder: tempfile::TempDir,
 }
@@ -45,7 +46,7 @@ impl Here {
         let account = budget.root().child("vectors", "");
         let (at, clock) = (folder.path().to_owned(), Arc::new(SystemClock::new()));
         let options = StoreOptions {
-            disk,
+            disk: disk.clone(),
             folder: at,
             pages,
             budget: budget.clone(),
@@ -57,19 +58,19 @@ impl Here {
         let store = Store::open(options).unwrap();
         let vectors = BTreeMap::from([(UNNAMED.to_owned(), VectorConfig::new(DIM, MetricName::Dot))]);
         store.create_collection("c", CollectionConfig::new(vectors)).unwrap();
-        Self { store, budget, _folder: folder }
+        Self { store, disk, budget, _folder: folder }
     }
 
     fn index(&self, name: &str, kind: &str) {
         let schema = Arc::new(Schema::named(kind).unwrap());
-        self.store.set_index("c", path(name), Some(FieldConfig { schema, echo: None })).unwrap();
+        self.store.set_index("c", path(name), Some(FieldConfig { schema, client_config: None })).unwrap();
     }
 
     fn write(&self, write: Write) {
         let (done, answer) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| done.send(outcome).unwrap());
         self.store.write("c", write, Wait::Visible, Vec::new(), done).unwrap();
-        self.store.turn_writer();
+        self.store.step_writer();
         answer.recv().unwrap().unwrap();
     }
 
@@ -142,6 +143,33 @@ fn payloads_of_new_points_are_read_by_the_record_and_counted() {
 }
 
 #[test]
+fn changed_payloads_of_sealed_points_are_read_by_the_record_and_counted() {
+    let here = Here::new(256);
+    let points: Vec<_> = (0..3000).map(|id| (id, json!({ "n": id }))).collect();
+    here.upsert(&points);
+    assert!(here.store.rotate_for_tests("c").unwrap());
+    while here.store.step() {}
+    let all = here.query(&field("n", number(99_999)), None);
+    assert_eq!((all.0.len(), all.1.explain.map(|explain| explain.asked)), (0, Some(3000)));
+    let long = format!("{{\"n\":7,\"long\":\"{}\"}}", "x".repeat(1000));
+    for ids in (0..3000).collect::<Vec<u64>>().chunks(500) {
+        let points = Selection::Ids(ids.iter().map(|id| PointId::Num(*id)).collect());
+        here.write(Write::Payload { points, change: PayloadChange::Overwrite(long.as_str().into()) });
+    }
+    let (found, profile) = here.query(&field("n", number(99_999)), None);
+    assert!(found.is_empty() && profile.reads >= 3000, "{profile:?}");
+    for most in [0, 1, 5, 40] {
+        let (found, profile) = here.query(&field("n", number(99_999)), Some(most));
+        assert!(found.is_empty() && profile.reads <= most as u64, "{most}: {profile:?}");
+    }
+    // Where they are asked together a record is read once for all its points, a few records at a time.
+    let before = here.disk.counters();
+    assert_eq!(here.store.count("c", &field("n", number(99_999)), true).unwrap(), 0);
+    let after = here.disk.counters();
+    assert!(after.batches - before.batches < 200, "{} batches", after.batches - before.batches);
+}
+
+#[test]
 fn what_points_hold_is_booked_and_given_back() {
     let here = Here::new(64);
     here.index("n", "integer");
@@ -154,11 +182,68 @@ fn what_points_hold_is_booked_and_given_back() {
     // More than that there is no room for: other points are asked by their payloads.
     let one = field("n", number(1999 * 20 + 7));
     assert_eq!((here.select(&one), here.store.count("c", &one, true).unwrap()), (vec![1999], 1));
-    assert!(here.store.freeze_for_tests("c").unwrap());
-    while here.store.turn() {}
+    assert!(here.store.rotate_for_tests("c").unwrap());
+    while here.store.step() {}
     assert_eq!(here.select(&one), [1999]);
     drop(here.store);
     assert_eq!(here.budget.reserved(), 0);
+}
+
+/// How many points the collection says are in the index of `n`, and how many reads of the disk that took.
+fn indexed(here: &Here) -> (u64, u64) {
+    let before = here.disk.counters().reads;
+    let info = here.store.info("c").unwrap();
+    let points = info.indexed_points[&path("n")] + info.new_points[&path("n")];
+    (points, here.disk.counters().reads - before)
+}
+
+#[test]
+fn points_of_an_index_are_those_that_live() {
+    let here = Here::new(256);
+    here.index("n", "integer");
+    // Every third has no value.
+    let value = |id: u64| if id.is_multiple_of(3) { json!({ "m": 1 }) } else { json!({ "n": id }) };
+    let points: Vec<_> = (0..6000).map(|id| (id, value(id))).collect();
+    here.upsert(&points);
+    assert!(here.store.rotate_for_tests("c").unwrap());
+    while here.store.step() {}
+    assert_eq!(indexed(&here), (4000, 0));
+    // Again: those that are sealed are dead now.
+    here.upsert(&points[..4500]);
+    assert_eq!(indexed(&here).0, 4000);
+    let gone = (3000..6000).map(PointId::Num).collect();
+    here.write(Write::Delete(Selection::Ids(gone)));
+    assert_eq!(indexed(&here), (2000, 0));
+    assert_eq!(indexed(&here), (2000, 0));
+}
+
+#[test]
+fn points_that_were_there_before_an_index_count_at_once_and_are_read_once() {
+    let here = Here::new(256);
+    let points: Vec<_> = (0..5000).map(|id| (id, json!({ "n": id }))).collect();
+    here.upsert(&points);
+    here.index("n", "integer");
+    let (count, reads) = indexed(&here);
+    assert!(count == 5000 && reads > 0, "{count}, {reads} reads");
+    assert_eq!(indexed(&here), (5000, 0), "asked again");
+    // What changes is asked once more.
+    let change = |id: u64, text: &str| {
+        let points = Selection::Ids(vec![PointId::Num(id)]);
+        here.write(Write::Payload { points, change: PayloadChange::Overwrite(text.into()) });
+    };
+    change(7, "{}");
+    change(8, "{\"n\":[1,2]}");
+    assert_eq!(indexed(&here).0, 4999);
+    change(7, "{\"n\":1}");
+    assert_eq!(indexed(&here).0, 5000);
+    assert_eq!(indexed(&here), (5000, 0));
+    let one = field("n", number(8));
+    assert_eq!(here.select(&one), [] as [u64; 0], "it counts, and is asked by its payload all the same");
+    // A part that waits for its seal counts, too.
+    assert!(here.store.rotate_for_tests("c").unwrap());
+    here.index("w", "keyword");
+    let info = here.store.info("c").unwrap();
+    assert_eq!((info.new_points[&path("n")], info.new_points[&path("w")]), (5000, 0));
 }
 
 fn payload(rng: &mut Rng) -> Value {
@@ -232,8 +317,8 @@ fn new_points_answer_as_their_payloads_do() {
                     gone.iter().for_each(|id| _ = model.remove(id));
                 }
                 _ => {
-                    if here.store.freeze_for_tests("c").unwrap() && rng.chance(0.5) {
-                        while here.store.turn() {}
+                    if here.store.rotate_for_tests("c").unwrap() && rng.chance(0.5) {
+                        while here.store.step() {}
                     }
                 }
             }

@@ -43,7 +43,7 @@ fn write(store: &Store, write: Write) {
     let (done, answer) = mpsc::sync_channel(1);
     let done = Box::new(move |outcome| done.send(outcome).unwrap());
     store.write("c", write, Wait::Visible, Vec::new(), done).unwrap();
-    store.turn_writer();
+    store.step_writer();
     match answer.recv().unwrap() {
         // Those that exist were changed.
         Err(error) if error.kind() == Kind::NotFound => {}
@@ -55,11 +55,11 @@ type Model = BTreeMap<PointId, (Vec<f32>, Map<String, Value>)>;
 
 /// Seals, folds and merges all that wants it.
 fn settle(store: &Store) {
-    while store.turn() {}
+    while store.step() {}
 }
 
 fn sealed(store: &Store) {
-    assert!(store.freeze_for_tests("c").unwrap());
+    assert!(store.rotate_for_tests("c").unwrap());
     settle(store);
 }
 
@@ -222,7 +222,7 @@ fn changes_wherever_points_stand_and_after_restarts() {
         upsert(&store, &mut model, &mut rng, (0..400).map(id));
         match before {
             0 => {}
-            1 => _ = store.freeze_for_tests("c").unwrap(),
+            1 => _ = store.rotate_for_tests("c").unwrap(),
             2 => sealed(&store),
             _ => {
                 sealed(&store);
@@ -244,7 +244,7 @@ fn changes_wherever_points_stand_and_after_restarts() {
             2 => folded(&store),
             _ => {
                 // A quarter dies, so that the segment is rewritten in the next quiet moment.
-                store.freeze_for_tests("c").unwrap();
+                store.rotate_for_tests("c").unwrap();
                 settle(&store);
                 let dead: Vec<PointId> = (0..110).map(|at| id(at * 2)).collect();
                 dead.iter().for_each(|id| _ = model.remove(id));
@@ -259,7 +259,7 @@ fn changes_wherever_points_stand_and_after_restarts() {
         drop(store);
         store = open(folder.path(), 24, false);
         same(&model, &store);
-        store.freeze_for_tests("c").unwrap();
+        store.rotate_for_tests("c").unwrap();
         folded(&store);
         same(&model, &store);
         store.close();
@@ -281,12 +281,12 @@ fn no_vector_moves_for_a_payload() {
     assert_eq!(store.patches_for_tests("c").unwrap(), (280, 0));
     let after = store.info("c").unwrap();
     assert_eq!((after.points, after.segments, after.bytes_on_disk), (500, before.segments, before.bytes_on_disk));
-    assert!(!store.freeze_for_tests("c").unwrap(), "the growing part saw nothing");
+    assert!(!store.rotate_for_tests("c").unwrap(), "the growing part saw nothing");
     folded(&store);
     assert_eq!(store.patches_for_tests("c").unwrap(), (0, 1));
     let after = store.info("c").unwrap();
     assert_eq!((after.segments, after.indexed_vectors), (before.segments, before.indexed_vectors));
-    assert!(!store.freeze_for_tests("c").unwrap());
+    assert!(!store.rotate_for_tests("c").unwrap());
     same(&model, &store);
 }
 
@@ -315,7 +315,7 @@ fn changes_mixed_with_all_other_writes() {
                 ids.iter().for_each(|id| _ = model.remove(id));
                 write(&store, Write::Delete(Selection::Ids(ids)));
             }
-            3 => _ = store.freeze_for_tests("c").unwrap(),
+            3 => _ = store.rotate_for_tests("c").unwrap(),
             4 => store.fold_for_tests("c").unwrap(),
             5 => settle(&store),
             6 if step % 3 == 0 => {
@@ -384,7 +384,7 @@ fn changes_do_not_pin_the_log_for_ever() {
     for round in 0..300 {
         let new = format!("{{\"r\":{round},\"v\":\"{}\"}}", "z".repeat(8000));
         change(&store, &mut model, (0..10).map(id).collect(), PayloadChange::Overwrite(new.into()));
-        store.turn();
+        store.step();
     }
     let log = bytes_below(&folder.path().join("log"));
     assert!(log <= 12 << 20, "{log} bytes of log");
@@ -447,7 +447,7 @@ fn readers_never_see_an_older_payload_while_seals_folds_and_merges_run() {
             }
             numbers.iter().for_each(|number| known[*number as usize].store(round, Ordering::SeqCst));
             match rng.below(4) {
-                0 => _ = store.freeze_for_tests("c").unwrap(),
+                0 => _ = store.rotate_for_tests("c").unwrap(),
                 1 => store.fold_for_tests("c").unwrap(),
                 _ => {}
             }
@@ -500,7 +500,7 @@ fn scrolls_and_searches_never_miss_a_point_that_is_replaced() {
             let from = rng.below(POINTS);
             upsert(&store, &mut Model::new(), &mut rng, (from..POINTS.min(from + 60)).map(id));
             if rng.chance(0.3) {
-                store.freeze_for_tests("c").unwrap();
+                store.rotate_for_tests("c").unwrap();
             }
         }
         done.store(true, Ordering::SeqCst);

@@ -83,14 +83,14 @@ impl World {
         let (done, answer) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| done.send(outcome).unwrap());
         self.store.write(name, Write::Upsert(batch), Wait::Visible, Vec::new(), done)?;
-        self.store.turn_writer();
+        self.store.step_writer();
         answer.recv().unwrap()
     }
 
     /// Lets `ms` pass, and everything be done that is due then.
     fn pass(&self, ms: u64) {
         self.clock.advance(Duration::from_millis(ms));
-        while self.store.turn() {}
+        while self.store.step() {}
     }
 
     fn resident(&self) -> u64 {
@@ -156,7 +156,7 @@ fn what_is_lent_is_not_for_a_crowd() {
     world.write(&mut rng, 0..500).unwrap();
     world.pass(10_000);
     let crowd = world.budget.root().child("crowd", "");
-    // At rest the floors are free, but not for everybody.
+    // At rest the minimum reservations are free, but not for everybody.
     let free = world.budget.limit() - world.budget.reserved();
     assert!(crowd.try_reserve(free - (1 << 20)).is_err());
     let held = crowd.try_reserve(free - (12 << 20)).unwrap();
@@ -217,13 +217,13 @@ fn the_rate_that_a_client_names_bounds_its_codes() {
         world.pass(1);
     };
     for (bits, most) in [(4.0, 4.0), (1.5, 1.0), (0.5, 0.0)] {
-        patch(Some(bits), Wish::Cached);
+        patch(Some(bits), MemoryTier::Cached);
         // Besides the bits of each dimension: factors, and lists that do not fill their blocks.
         let beside = if most > 0.0 { 16.0 } else { 0.0 };
         assert!(per_point() <= most / 8.0 * DIM as f64 + beside, "{bits} bits: {}", per_point());
         assert_eq!(world.found(&mut rng).len(), 10);
     }
-    patch(None, Wish::Cached);
+    patch(None, MemoryTier::Cached);
     assert!(per_point() > 7.0 / 8.0 * DIM as f64);
 }
 

@@ -144,7 +144,7 @@ impl Drawn {
                     1 => ("word", Schema::Keyword),
                     _ => ("text", Schema::Text(Tokenizer::default())),
                 };
-                let index = self.rng.chance(0.7).then(|| FieldConfig { schema: Arc::new(schema), echo: None });
+                let index = self.rng.chance(0.7).then(|| FieldConfig { schema: Arc::new(schema), client_config: None });
                 self.world().store.set_index(NAME, FieldPath::of_key(field), index).unwrap();
                 if self.rng.chance(0.7) {
                     self.world().settle();

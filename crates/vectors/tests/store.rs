@@ -46,7 +46,7 @@ fn config(metric: MetricName) -> CollectionConfig {
 fn write(store: &Store, write: Write) -> Result<Written, ramekin_base::Error> {
     let (done, answer) = mpsc::sync_channel(1);
     store.write("c", write, Wait::Visible, Vec::new(), Box::new(move |outcome| done.send(outcome).unwrap()))?;
-    store.turn_writer();
+    store.step_writer();
     answer.recv().unwrap()
 }
 
@@ -131,10 +131,10 @@ fn a_store_answers_as_its_model_through_seals_merges_and_restarts() {
         dead.iter().for_each(|id| _ = model.remove(id));
         write(&store, Write::Delete(Selection::Ids(dead))).unwrap();
         if rng.chance(0.3) {
-            store.freeze_for_tests("c").unwrap();
+            store.rotate_for_tests("c").unwrap();
         }
         if rng.chance(0.3) {
-            while store.turn() {}
+            while store.step() {}
         }
         if rng.chance(0.2) {
             store.close();
@@ -158,8 +158,8 @@ fn changes_of_parts_of_points() {
     store.create_collection("c", config(MetricName::Dot)).unwrap();
     let upsert = points(&mut rng, (0..200).map(PointId::Num), &mut model);
     write(&store, upsert).unwrap();
-    store.freeze_for_tests("c").unwrap();
-    while store.turn() {}
+    store.rotate_for_tests("c").unwrap();
+    while store.step() {}
     let ids = vec![PointId::Num(7), PointId::Num(9999)];
     // Who waits hears of the point that is missing; the other was changed.
     let missing = write(
@@ -220,8 +220,8 @@ fn several_segments_give_as_many_results_as_are_asked_for() {
     let (mut rng, mut model) = (Rng::new(5), Model::new());
     for ids in [0..600, 600..800] {
         write(&store, points(&mut rng, ids.map(PointId::Num), &mut model)).unwrap();
-        store.freeze_for_tests("c").unwrap();
-        while store.turn() {}
+        store.rotate_for_tests("c").unwrap();
+        while store.step() {}
     }
     for limit in [10, 600, 601, 750, 800, 900] {
         let query = Query::new(Target::Vector((0..DIM).map(|_| rng.normal()).collect()), limit);
@@ -244,7 +244,7 @@ fn a_start_after_which_nothing_was_written_leaves_the_manifest_as_it_was() {
     let lives = |acts: &dyn Fn(&Store)| {
         let store = open_on(disk.clone(), folder, 64);
         acts(&store);
-        while store.turn() {}
+        while store.step() {}
         store.close();
         manifest()
     };

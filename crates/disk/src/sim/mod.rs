@@ -19,7 +19,7 @@ mod state;
 pub use faults::{Counts, Faults, PlantedPanic, Trigger};
 
 use crate::disk::{Counters, Disk, Entry, Open, ReadOp, Space, Sync, Tally, check_aligned};
-use crate::file::{File, Handle};
+use crate::file::File;
 use image::SECTOR;
 use names::NodeId;
 use parking_lot::Mutex;
@@ -119,7 +119,7 @@ impl SimDisk {
     }
 
     fn file<'a>(&self, file: &'a File) -> Result<&'a SimFile> {
-        let sim = file.sim()?;
+        let sim = file.handle::<SimFile>()?;
         if Arc::ptr_eq(&sim.shared, &self.shared) {
             return Ok(sim);
         }
@@ -159,7 +159,7 @@ impl Disk for SimDisk {
         state.answer(&turn, path, ())?;
         *state.open.entry(node).or_default() += 1;
         let file = SimFile { shared: self.shared.clone(), node, writable: how != Open::Read };
-        Ok(File { path: path.to_owned(), handle: Handle::Sim(file) })
+        Ok(File::new(path, file))
     }
 
     fn read(&self, ops: &mut [ReadOp<'_>]) -> Result<()> {

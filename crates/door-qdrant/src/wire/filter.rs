@@ -11,28 +11,30 @@
 //! Where a list of conditions is expected, one alone will do.
 
 use super::id;
-use super::json::{Decoded, Flaw, Reader};
-use super::room::{BookedVec, Room};
+use super::json::{DecodeError, Decoded, Reader};
 use ramekin_base::excerpt;
 use ramekin_fields::{
     Condition, FieldCondition, Filter, GeoBox, GeoPoint, GeoPolygon, GeoRadius, Match, MinShould, Path, Scalar,
     Scalars, Span, Test, micros,
 };
+use ramekin_memory::{BookedVec, SharedReservation};
 
 /// Reads a filter; `null` is an empty one.
-pub fn read(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Filter> {
+pub fn read(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Filter> {
     let mut filter = Filter::default();
     if !reader.null()? {
         reader.object(|reader, key| match part(reader, key, room, &mut filter)? {
             true => Ok(()),
-            false => Err(Flaw::malformed("unknown field, expected one of `must`, `should`, `must_not`, `min_should`")),
+            false => {
+                Err(DecodeError::malformed("unknown field, expected one of `must`, `should`, `must_not`, `min_should`"))
+            }
         })?;
     }
     Ok(filter)
 }
 
 /// Reads a field of a filter; false if it is none.
-fn part(reader: &mut Reader<'_>, key: &str, room: &mut Room, filter: &mut Filter) -> Decoded<bool> {
+fn part(reader: &mut Reader<'_>, key: &str, room: &mut SharedReservation, filter: &mut Filter) -> Decoded<bool> {
     match key {
         "must" => filter.must = conditions(reader, room)?.boxed()?,
         "should" => filter.should = conditions(reader, room)?.boxed()?,
@@ -44,7 +46,7 @@ fn part(reader: &mut Reader<'_>, key: &str, room: &mut Room, filter: &mut Filter
     Ok(true)
 }
 
-fn conditions(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<Condition>> {
+fn conditions(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<BookedVec<Condition>> {
     let mut list = BookedVec::new(room);
     match reader.peek()? {
         b'n' => _ = reader.null()?,
@@ -59,19 +61,22 @@ fn conditions(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<Con
     Ok(list)
 }
 
-fn min_should(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<MinShould> {
+fn min_should(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<MinShould> {
     let (mut list, mut least) = (None, None);
     reader.object(|reader, key| {
         match key {
             "conditions" => list = Some(conditions(reader, room)?),
-            "min_count" => least = Some(reader.value()?),
+            "min_count" => match reader.value()? {
+                0 => return Err(DecodeError::invalid("value 0 invalid, must be 1 or larger")),
+                count => least = Some(count),
+            },
             _ => reader.skip()?,
         }
         Ok(())
     })?;
     Ok(MinShould {
-        conditions: list.ok_or_else(|| Flaw::missing("conditions"))?.boxed()?,
-        least: least.ok_or_else(|| Flaw::missing("min_count"))?,
+        conditions: list.ok_or_else(|| DecodeError::missing("conditions"))?.boxed()?,
+        least: least.ok_or_else(|| DecodeError::missing("min_count"))?,
     })
 }
 
@@ -80,7 +85,7 @@ const KINDS: &str = "expected a condition: an object with `key` and one of `matc
      `has_vector`, `slice` or `nested`; or a filter";
 
 /// Reads a condition.
-fn condition(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
+fn condition(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Condition> {
     let (mut path, mut tests, mut other) = (None, BookedVec::new(room), None);
     let (mut filter, mut is_filter) = (Filter::default(), true);
     reader.object(|reader, key| {
@@ -112,16 +117,16 @@ fn condition(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
         Ok(())
     })?;
     match (path, other) {
-        (Some(_), _) if tests.is_empty() => Err(Flaw::invalid("At least one field condition must be specified")),
+        (Some(_), _) if tests.is_empty() => Err(DecodeError::invalid("At least one field condition must be specified")),
         (Some(path), _) => Ok(Condition::Field(FieldCondition { path, tests: tests.boxed()? })),
         (None, Some(other)) => Ok(other),
         (None, None) if is_filter => Ok(Condition::Filter(filter)),
-        (None, None) => Err(Flaw::malformed(KINDS)),
+        (None, None) => Err(DecodeError::malformed(KINDS)),
     }
 }
 
 /// Reads what the values at a path are tested for; `null` and fields of other names are passed over.
-fn test(reader: &mut Reader<'_>, key: &str, room: &mut Room) -> Decoded<Option<Test>> {
+fn test(reader: &mut Reader<'_>, key: &str, room: &mut SharedReservation) -> Decoded<Option<Test>> {
     if reader.null()? {
         return Ok(None);
     }
@@ -142,13 +147,13 @@ fn test(reader: &mut Reader<'_>, key: &str, room: &mut Room) -> Decoded<Option<T
 }
 
 /// Reads a path into a payload.
-pub fn read_path(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Path> {
+pub fn read_path(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Path> {
     let text = reader.text(room)?;
     path(&text, room)
 }
 
 /// Books and reads a path.
-pub fn path(text: &str, room: &mut Room) -> Decoded<Path> {
+pub fn path(text: &str, room: &mut SharedReservation) -> Decoded<Path> {
     room.take(text.len() as u64 * PATH_BYTES)?;
     Ok(Path::parse(text)?)
 }
@@ -157,7 +162,7 @@ pub fn path(text: &str, room: &mut Room) -> Decoded<Path> {
 const PATH_BYTES: u64 = 12;
 
 /// Reads `{"key": path}`.
-fn path_of_object(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Path> {
+fn path_of_object(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Path> {
     let mut path = None;
     reader.object(|reader, key| match key {
         "key" => {
@@ -166,10 +171,10 @@ fn path_of_object(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Path> {
         }
         _ => reader.skip(),
     })?;
-    path.ok_or_else(|| Flaw::missing("key"))
+    path.ok_or_else(|| DecodeError::missing("key"))
 }
 
-fn nested(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
+fn nested(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Condition> {
     let (mut path, mut filter) = (None, None);
     reader.object(|reader, key| {
         match key {
@@ -180,8 +185,8 @@ fn nested(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Condition> {
         Ok(())
     })?;
     room.take(Path::STEP_BYTES)?;
-    let path = path.ok_or_else(|| Flaw::missing("key"))?.to_elements();
-    let filter = filter.ok_or_else(|| Flaw::missing("filter"))?;
+    let path = path.ok_or_else(|| DecodeError::missing("key"))?.to_elements();
+    let filter = filter.ok_or_else(|| DecodeError::missing("filter"))?;
     Ok(Condition::Nested { path, filter })
 }
 
@@ -190,7 +195,7 @@ fn slice(reader: &mut Reader<'_>) -> Decoded<Condition> {
     reader.object(|reader, key| {
         match key {
             "total" => match reader.value::<u32>()? {
-                0 => return Err(Flaw::malformed("Slice total must be greater than 0")),
+                0 => return Err(DecodeError::malformed("Slice total must be greater than 0")),
                 found => total = Some(found),
             },
             "index" => index = Some(reader.value::<u32>()?),
@@ -198,18 +203,18 @@ fn slice(reader: &mut Reader<'_>) -> Decoded<Condition> {
         }
         Ok(())
     })?;
-    let total = total.ok_or_else(|| Flaw::missing("total"))?;
-    let index = index.ok_or_else(|| Flaw::missing("index"))?;
+    let total = total.ok_or_else(|| DecodeError::missing("total"))?;
+    let index = index.ok_or_else(|| DecodeError::missing("index"))?;
     match index < total {
         true => Ok(Condition::Slice { total, index }),
-        false => Err(Flaw::invalid(format_args!("index {index} invalid, must be less than total ({total})"))),
+        false => Err(DecodeError::invalid(format_args!("index {index} invalid, must be less than total ({total})"))),
     }
 }
 
 const MATCHES: &str =
     "expected one of `value`, `text`, `text_any`, `phrase`, `prefix`, `any`, `except` in the match condition";
 
-fn read_match(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Match> {
+fn read_match(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Match> {
     let mut found = None;
     reader.object(|reader, key| {
         let read = match key {
@@ -229,14 +234,14 @@ fn read_match(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Match> {
         };
         match found.replace(read) {
             None => Ok(()),
-            Some(_) => Err(Flaw::malformed("a match condition asks for one thing; use several conditions")),
+            Some(_) => Err(DecodeError::malformed("a match condition asks for one thing; use several conditions")),
         }
     })?;
-    found.ok_or_else(|| Flaw::malformed(MATCHES))
+    found.ok_or_else(|| DecodeError::malformed(MATCHES))
 }
 
 /// Reads a list of strings or of integers.
-fn scalars(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Scalars> {
+fn scalars(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Scalars> {
     let (mut words, mut integers) = (BookedVec::new(room), BookedVec::new(room));
     let count = reader.clone().count()?;
     reader.array(|reader, _| {
@@ -301,7 +306,7 @@ pub fn time(reader: &mut Reader<'_>) -> Decoded<i64> {
     let text = reader.string()?;
     micros(&text).ok_or_else(|| {
         let text = excerpt(&text, 80);
-        Flaw::malformed(format_args!("'{text}' is not in a supported date/time format, please use RFC 3339"))
+        DecodeError::malformed(format_args!("'{text}' is not in a supported date/time format, please use RFC 3339"))
     })
 }
 
@@ -315,7 +320,7 @@ fn geo_point(reader: &mut Reader<'_>) -> Decoded<GeoPoint> {
         }
         Ok(())
     })?;
-    Ok(GeoPoint::new(lon.ok_or_else(|| Flaw::missing("lon"))?, lat.ok_or_else(|| Flaw::missing("lat"))?)?)
+    Ok(GeoPoint::new(lon.ok_or_else(|| DecodeError::missing("lon"))?, lat.ok_or_else(|| DecodeError::missing("lat"))?)?)
 }
 
 fn geo_box(reader: &mut Reader<'_>) -> Decoded<GeoBox> {
@@ -329,8 +334,8 @@ fn geo_box(reader: &mut Reader<'_>) -> Decoded<GeoBox> {
         Ok(())
     })?;
     Ok(GeoBox {
-        top_left: top_left.ok_or_else(|| Flaw::missing("top_left"))?,
-        bottom_right: bottom_right.ok_or_else(|| Flaw::missing("bottom_right"))?,
+        top_left: top_left.ok_or_else(|| DecodeError::missing("top_left"))?,
+        bottom_right: bottom_right.ok_or_else(|| DecodeError::missing("bottom_right"))?,
     })
 }
 
@@ -345,12 +350,12 @@ fn geo_radius(reader: &mut Reader<'_>) -> Decoded<GeoRadius> {
         Ok(())
     })?;
     Ok(GeoRadius {
-        center: center.ok_or_else(|| Flaw::missing("center"))?,
-        radius: radius.ok_or_else(|| Flaw::missing("radius"))?,
+        center: center.ok_or_else(|| DecodeError::missing("center"))?,
+        radius: radius.ok_or_else(|| DecodeError::missing("radius"))?,
     })
 }
 
-fn geo_polygon(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<GeoPolygon> {
+fn geo_polygon(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<GeoPolygon> {
     let (mut exterior, mut interiors) = (None, BookedVec::new(room));
     reader.object(|reader, key| {
         match key {
@@ -361,12 +366,12 @@ fn geo_polygon(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<GeoPolygon> 
         }
         Ok(())
     })?;
-    let exterior = exterior.ok_or_else(|| Flaw::missing("exterior"))?;
+    let exterior = exterior.ok_or_else(|| DecodeError::missing("exterior"))?;
     Ok(GeoPolygon::new(exterior.boxed()?, interiors.boxed()?)?)
 }
 
 /// Reads `{"points": [...]}`.
-fn ring(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<GeoPoint>> {
+fn ring(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<BookedVec<GeoPoint>> {
     let mut points = None;
     reader.object(|reader, key| match key {
         "points" => {
@@ -377,12 +382,12 @@ fn ring(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<GeoPoint>
         }
         _ => reader.skip(),
     })?;
-    points.ok_or_else(|| Flaw::missing("points"))
+    points.ok_or_else(|| DecodeError::missing("points"))
 }
 
 /// Reads a field of Qdrant's API that is not built here: only `null` passes.
-pub fn read_unbuilt(reader: &mut Reader<'_>) -> Decoded<()> {
-    if reader.null()? { Ok(()) } else { Err(Flaw::unbuilt("this field")) }
+pub fn read_not_implemented(reader: &mut Reader<'_>) -> Decoded<()> {
+    if reader.null()? { Ok(()) } else { Err(DecodeError::not_implemented("this field")) }
 }
 
 #[cfg(test)]
@@ -393,7 +398,7 @@ mod tests {
 
     fn decode(text: &str) -> Result<Filter> {
         let mut reader = Reader::new(text.as_bytes())?;
-        let filter = read(&mut reader, &mut Room::endless())?;
+        let filter = read(&mut reader, &mut SharedReservation::endless())?;
         reader.finish()?;
         Ok(filter)
     }

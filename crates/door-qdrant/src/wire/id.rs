@@ -1,15 +1,15 @@
 //! Point ids on the wire: `7`, or `"550e8400-e29b-41d4-a716-446655440000"`.
 
-use super::json::{Decoded, Flaw, Reader};
-use super::room::{BookedVec, Room};
+use super::json::{DecodeError, Decoded, Reader};
 use ramekin_base::{Kind, PointId, excerpt, limits};
+use ramekin_memory::{BookedVec, SharedReservation};
 use uuid::Uuid;
 
 /// Reads an id: an unsigned integer, or a string that holds a UUID.
 pub fn read(reader: &mut Reader<'_>) -> Decoded<PointId> {
     let wrong = |text: &str| {
         let text = excerpt(text, 80);
-        Flaw::malformed(format_args!(
+        DecodeError::malformed(format_args!(
             "value {text} is not a valid point ID, valid values are either an unsigned integer or a UUID"
         ))
     };
@@ -27,7 +27,7 @@ pub fn read(reader: &mut Reader<'_>) -> Decoded<PointId> {
 }
 
 /// Reads a list of ids.
-pub fn list(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<PointId>> {
+pub fn list(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<BookedVec<PointId>> {
     let mut ids = BookedVec::new(room);
     let count = reader.clone().count()?;
     if count > limits::POINTS_PER_REQUEST_MAX {
@@ -39,6 +39,9 @@ pub fn list(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<Point
 }
 
 /// More points than one request may hold.
-pub fn too_many() -> Box<Flaw> {
-    Flaw::new(Kind::TooLarge, format_args!("a request may name at most {} points", limits::POINTS_PER_REQUEST_MAX))
+pub fn too_many() -> Box<DecodeError> {
+    DecodeError::new(
+        Kind::TooLarge,
+        format_args!("a request may name at most {} points", limits::POINTS_PER_REQUEST_MAX),
+    )
 }

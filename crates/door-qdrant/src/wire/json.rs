@@ -11,8 +11,8 @@
 //! what passes here passes every other parser too, so a payload can be kept as it came. Nothing
 //! here trusts a byte: no panic, no recursion deeper than `NESTING_MAX`.
 
-use super::room::Room;
 use ramekin_base::{Error, Kind, excerpt, limits, message};
+use ramekin_memory::SharedReservation;
 use serde::de::DeserializeOwned;
 use std::borrow::Cow;
 use std::fmt::Display;
@@ -27,15 +27,15 @@ const PATH_SHOWN: usize = 512;
 /// What is wrong with a request, and where: `points[3].vector[7]: expected a number`. It repeats a little of what the
 /// client sent, however much that was.
 #[derive(Debug)]
-pub struct Flaw {
+pub struct DecodeError {
     kind: Kind,
     path: String,
     message: String,
 }
 
-pub type Decoded<T> = Result<T, Box<Flaw>>;
+pub type Decoded<T> = Result<T, Box<DecodeError>>;
 
-impl Flaw {
+impl DecodeError {
     pub fn new(kind: Kind, text: impl Display) -> Box<Self> {
         Box::new(Self { kind, path: String::new(), message: message(text) })
     }
@@ -55,7 +55,7 @@ impl Flaw {
     }
 
     /// In Qdrant's API, but not built here.
-    pub fn unbuilt(message: impl Display) -> Box<Self> {
+    pub fn not_implemented(message: impl Display) -> Box<Self> {
         Self::new(Kind::Unsupported, format_args!("{message} is not built yet"))
     }
 
@@ -79,15 +79,15 @@ impl Flaw {
     }
 }
 
-impl From<Error> for Box<Flaw> {
+impl From<Error> for Box<DecodeError> {
     fn from(error: Error) -> Self {
-        Flaw::new(error.kind(), error.message())
+        DecodeError::new(error.kind(), error.message())
     }
 }
 
-impl From<Box<Flaw>> for Error {
-    fn from(flaw: Box<Flaw>) -> Self {
-        let Flaw { kind, path, message: text } = *flaw;
+impl From<Box<DecodeError>> for Error {
+    fn from(flaw: Box<DecodeError>) -> Self {
+        let DecodeError { kind, path, message: text } = *flaw;
         let colon = if path.is_empty() { "" } else { ": " };
         let text = match kind {
             Kind::Malformed => message(format_args!("Format error in JSON body: {path}{colon}{text}")),
@@ -110,7 +110,7 @@ pub struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Decoded<Self> {
         let text = std::str::from_utf8(bytes)
-            .map_err(|error| Flaw::malformed(format_args!("not UTF-8 after byte {}", error.valid_up_to())))?;
+            .map_err(|error| DecodeError::malformed(format_args!("not UTF-8 after byte {}", error.valid_up_to())))?;
         Ok(Self { text, at: 0, depth: 0 })
     }
 
@@ -141,11 +141,14 @@ impl<'a> Reader<'a> {
     /// The first byte of the next value or sign, past white space.
     pub fn peek(&mut self) -> Decoded<u8> {
         self.white();
-        self.bytes().get(self.at).copied().ok_or_else(|| Flaw::malformed("the text ends in the middle of a value"))
+        self.bytes()
+            .get(self.at)
+            .copied()
+            .ok_or_else(|| DecodeError::malformed("the text ends in the middle of a value"))
     }
 
     /// A flaw that says what was expected, what stands there instead, and at which byte.
-    pub fn expected(&mut self, what: &str) -> Box<Flaw> {
+    pub fn expected(&mut self, what: &str) -> Box<DecodeError> {
         let found = match self.peek() {
             Err(flaw) => return flaw,
             Ok(b'{') => "an object",
@@ -156,14 +159,14 @@ impl<'a> Reader<'a> {
             Ok(b'-' | b'0'..=b'9') => "a number",
             Ok(_) => "a character that starts no value",
         };
-        Flaw::malformed(format_args!("expected {what}, found {found} at byte {}", self.at))
+        DecodeError::malformed(format_args!("expected {what}, found {found} at byte {}", self.at))
     }
 
     fn enter(&mut self) -> Decoded<()> {
         self.at += 1;
         self.depth += 1;
         if self.depth > limits::NESTING_MAX {
-            return Err(Flaw::malformed(format_args!(
+            return Err(DecodeError::malformed(format_args!(
                 "nested deeper than {} at byte {}",
                 limits::NESTING_MAX,
                 self.at
@@ -184,7 +187,7 @@ impl<'a> Reader<'a> {
                 self.depth -= 1;
                 Ok(false)
             }
-            _ => Err(Flaw::malformed(format_args!("expected ',' or '{}' at byte {}", close as char, self.at))),
+            _ => Err(DecodeError::malformed(format_args!("expected ',' or '{}' at byte {}", close as char, self.at))),
         }
     }
 
@@ -212,7 +215,7 @@ impl<'a> Reader<'a> {
 
     fn colon(&mut self, key: &str) -> Decoded<()> {
         if self.peek()? != b':' {
-            return Err(Flaw::malformed(format_args!("expected ':' at byte {}", self.at)).in_field(key));
+            return Err(DecodeError::malformed(format_args!("expected ':' at byte {}", self.at)).in_field(key));
         }
         self.at += 1;
         Ok(())
@@ -283,7 +286,7 @@ impl<'a> Reader<'a> {
             (text, true) => Ok(Cow::Borrowed(text)),
             (text, false) if text.len() > SHORT_MAX => {
                 let bytes = text.len();
-                Err(Flaw::malformed(format_args!(
+                Err(DecodeError::malformed(format_args!(
                     "a string of {bytes} bytes, where at most {SHORT_MAX} may have escapes"
                 )))
             }
@@ -292,7 +295,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads a string of any length; its bytes are booked.
-    pub fn text(&mut self, room: &mut Room) -> Decoded<Box<str>> {
+    pub fn text(&mut self, room: &mut SharedReservation) -> Decoded<Box<str>> {
         let (text, plain) = self.quoted("a string")?;
         room.text(text.len())?;
         Ok(if plain { text.into() } else { unescaped(text).into() })
@@ -325,7 +328,7 @@ impl<'a> Reader<'a> {
         let text = self.raw()?;
         if text.len() > most {
             let bytes = text.len();
-            return Err(Flaw::malformed(format_args!(
+            return Err(DecodeError::malformed(format_args!(
                 "a value of {bytes} bytes, at most {most} are allowed, at byte {at}"
             )));
         }
@@ -333,7 +336,7 @@ impl<'a> Reader<'a> {
             let told = message(error);
             // serde counts lines and columns inside the value; where the value stands helps more.
             let what = told.split(" at line ").next().unwrap_or_default();
-            Flaw::malformed(format_args!("{what} at byte {at}"))
+            DecodeError::malformed(format_args!("{what} at byte {at}"))
         })
     }
 
@@ -355,14 +358,14 @@ impl<'a> Reader<'a> {
     pub fn finish(mut self) -> Decoded<()> {
         self.white();
         if self.left() > 0 {
-            return Err(Flaw::malformed(format_args!("the text goes on after its value, at byte {}", self.at)));
+            return Err(DecodeError::malformed(format_args!("the text goes on after its value, at byte {}", self.at)));
         }
         Ok(())
     }
 
     fn literal(&mut self, word: &str) -> Decoded<()> {
         if !self.bytes()[self.at..].starts_with(word.as_bytes()) {
-            return Err(Flaw::malformed(format_args!("expected {word} at byte {}", self.at)));
+            return Err(DecodeError::malformed(format_args!("expected {word} at byte {}", self.at)));
         }
         self.at += word.len();
         Ok(())
@@ -384,19 +387,19 @@ impl<'a> Reader<'a> {
                     self.skip_escape()?;
                 }
                 Some(0..0x20) => {
-                    return Err(Flaw::malformed(format_args!(
+                    return Err(DecodeError::malformed(format_args!(
                         "a control character inside a string at byte {}",
                         self.at
                     )));
                 }
                 Some(_) => self.at += 1,
-                None => return Err(Flaw::malformed("the text ends in the middle of a string")),
+                None => return Err(DecodeError::malformed("the text ends in the middle of a string")),
             }
         }
     }
 
     fn skip_escape(&mut self) -> Decoded<()> {
-        let wrong = |at: usize| Flaw::malformed(format_args!("an invalid escape at byte {at}"));
+        let wrong = |at: usize| DecodeError::malformed(format_args!("an invalid escape at byte {at}"));
         let bytes = self.bytes();
         let code = |at: usize| {
             let digits = bytes.get(at + 2..at + 6).filter(|_| bytes[at..].starts_with(b"\\u"))?;
@@ -536,7 +539,7 @@ mod tests {
         let account = budget.root().child("bodies", "");
         for text in ["x".repeat(2 << 20), "\\n".repeat(1 << 20)] {
             let quoted = format!("\"{text}\"");
-            let mut room = Room::new(0, account.clone(), None);
+            let mut room = SharedReservation::new(0, account.clone(), None);
             assert!(Reader::new(quoted.as_bytes()).unwrap().text(&mut room).is_err());
         }
         assert_eq!(budget.peak(), 0);
@@ -563,7 +566,7 @@ mod tests {
             prop_assert_eq!(Reader::new(quoted.as_bytes()).unwrap().string().unwrap(), text.as_str());
             let all = text.encode_utf16().fold(String::new(), |all, unit| format!("{all}\\u{unit:04x}"));
             let all = format!("\"{all}\"");
-            prop_assert_eq!(&*Reader::new(all.as_bytes()).unwrap().text(&mut Room::endless()).unwrap(), text);
+            prop_assert_eq!(&*Reader::new(all.as_bytes()).unwrap().text(&mut SharedReservation::endless()).unwrap(), text);
         }
 
         #[test]

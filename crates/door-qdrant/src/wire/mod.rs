@@ -3,8 +3,7 @@
 //! ```text
 //!   json     the cursor           numbers  digits to f32          id      7 or "550e8400-..."
 //!   vector   vectors to columns   parts    with_payload, with_vector
-//!   filter   conditions, paths    room     the memory that a decoder may fill
-//!   payload  a text, each key once
+//!   filter   conditions, paths    payload  a text, each key once
 //! ```
 
 pub mod filter;
@@ -13,5 +12,4 @@ pub mod json;
 pub mod numbers;
 pub mod parts;
 pub mod payload;
-pub mod room;
 pub mod vector;

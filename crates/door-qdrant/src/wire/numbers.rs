@@ -10,7 +10,7 @@
 //! (Clinger, "How to read floating point numbers accurately", PLDI 1990). So the result is always the
 //! nearest f32, whichever way it took.
 
-use super::json::{Decoded, Flaw, Reader};
+use super::json::{DecodeError, Decoded, Reader};
 
 /// Powers of ten that an f64 holds exactly.
 const POWERS: [f64; 23] = [
@@ -60,7 +60,7 @@ impl Reader<'_> {
 
     fn parts(&mut self) -> Decoded<Parts> {
         let bytes = self.bytes();
-        let wrong = |at: usize| Flaw::malformed(format_args!("not a number at byte {at}"));
+        let wrong = |at: usize| DecodeError::malformed(format_args!("not a number at byte {at}"));
         let negative = bytes.get(self.at) == Some(&b'-');
         self.at += usize::from(negative);
         let mut digits = 0;
@@ -112,7 +112,7 @@ impl Reader<'_> {
         let from = self.at;
         let parts = self.parts()?;
         if (!parts.whole || parts.power > 280) && !self.slice(from).parse::<f64>().is_ok_and(f64::is_finite) {
-            return Err(Flaw::malformed(format_args!("a number out of range at byte {from}")));
+            return Err(DecodeError::malformed(format_args!("a number out of range at byte {from}")));
         }
         Ok(())
     }
@@ -130,7 +130,7 @@ impl Reader<'_> {
         }
         match self.slice(from).parse::<f32>() {
             Ok(value) if value.is_finite() => Ok(value),
-            _ => Err(Flaw::malformed(format_args!("a number that no f32 holds at byte {from}"))),
+            _ => Err(DecodeError::malformed(format_args!("a number that no f32 holds at byte {from}"))),
         }
     }
 }

@@ -6,13 +6,13 @@
 //!
 //! Filters see the last value of such a key, so nothing else is stored. A text without one is kept as it came.
 
-use super::json::{Decoded, Flaw, Reader};
-use super::room::{BookedVec, Room};
+use super::json::{DecodeError, Decoded, Reader};
 use ramekin_base::{Error, Kind, limits};
+use ramekin_memory::{BookedVec, SharedReservation};
 use std::hash::{DefaultHasher, Hasher};
 
 /// Reads a payload: the text of an object, which is booked.
-pub fn read(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Box<str>> {
+pub fn read(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<Box<str>> {
     if reader.peek()? != b'{' {
         return Err(reader.expected("an object"));
     }
@@ -21,7 +21,7 @@ pub fn read(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<Box<str>> {
     let text = reader.slice(again.at());
     if text.len() > limits::PAYLOAD_MAX {
         let most = limits::PAYLOAD_MAX;
-        return Err(Flaw::new(Kind::TooLarge, format_args!("a payload of more than {most} bytes")));
+        return Err(DecodeError::new(Kind::TooLarge, format_args!("a payload of more than {most} bytes")));
     }
     room.text(text.len())?;
     if !has_twins {
@@ -42,7 +42,7 @@ fn hash(key: &str) -> u64 {
 }
 
 /// Passes over a value. True if a key stands twice in one object of it.
-fn has_twins(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<bool> {
+fn has_twins(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<bool> {
     let mut found = false;
     match reader.peek()? {
         b'{' => {
@@ -67,7 +67,7 @@ fn has_twins(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<bool> {
 }
 
 /// Writes a value without the fields that a later one of the same object replaces.
-fn rewrite(reader: &mut Reader<'_>, out: &mut BookedVec<u8>, room: &mut Room) -> Decoded<()> {
+fn rewrite(reader: &mut Reader<'_>, out: &mut BookedVec<u8>, room: &mut SharedReservation) -> Decoded<()> {
     match reader.peek()? {
         b'{' => {
             let replaced = replaced(&mut reader.clone(), room)?;
@@ -106,7 +106,7 @@ fn write(text: &str, out: &mut BookedVec<u8>) -> Decoded<()> {
 }
 
 /// Of each field of an object, whether a later one has the same key.
-fn replaced(reader: &mut Reader<'_>, room: &mut Room) -> Decoded<BookedVec<bool>> {
+fn replaced(reader: &mut Reader<'_>, room: &mut SharedReservation) -> Decoded<BookedVec<bool>> {
     let mut keys = BookedVec::new(room);
     let mut replaced = BookedVec::new(room);
     reader.object(|reader, key| {
@@ -126,7 +126,7 @@ mod tests {
 
     fn read(text: &str) -> Box<str> {
         let mut reader = Reader::new(text.as_bytes()).unwrap();
-        let read = super::read(&mut reader, &mut Room::endless()).unwrap();
+        let read = super::read(&mut reader, &mut SharedReservation::endless()).unwrap();
         reader.finish().unwrap();
         read
     }

@@ -8,9 +8,9 @@
 //!
 //! Vectors of one name have one length inside a request; whether it is the collection's is the store's to say.
 
-use super::json::{Decoded, Flaw, Reader};
-use super::room::Room;
+use super::json::{DecodeError, Decoded, Reader};
 use ramekin_base::limits;
+use ramekin_memory::SharedReservation;
 use ramekin_vectors::{Column, UNNAMED};
 
 /// The columns of a batch while they grow.
@@ -26,11 +26,13 @@ impl Columns {
 
     /// Reads the `vector` of the point in `row`: a list of numbers, or an object from names to such lists. Returns how many
     /// vectors it has.
-    pub fn point(&mut self, reader: &mut Reader<'_>, row: usize, room: &mut Room) -> Decoded<usize> {
+    pub fn point(&mut self, reader: &mut Reader<'_>, row: usize, room: &mut SharedReservation) -> Decoded<usize> {
         let mut vectors = 0;
         match reader.peek()? {
             b'{' => reader.object(|reader, name| match reader.peek()? {
-                b'"' if matches!(name, "text" | "image" | "model" | "object") => Err(Flaw::unbuilt("inference")),
+                b'"' if matches!(name, "text" | "image" | "model" | "object") => {
+                    Err(DecodeError::not_implemented("inference"))
+                }
                 _ => {
                     vectors += 1;
                     self.named(reader, name, row, room)
@@ -45,10 +47,10 @@ impl Columns {
         Ok(vectors)
     }
 
-    fn named(&mut self, reader: &mut Reader<'_>, name: &str, row: usize, room: &mut Room) -> Decoded<()> {
+    fn named(&mut self, reader: &mut Reader<'_>, name: &str, row: usize, room: &mut SharedReservation) -> Decoded<()> {
         let column = self.column(name)?;
         if column.present.last() == Some(&(row as u32)) {
-            return Err(Flaw::malformed("this vector stands twice in one point"));
+            return Err(DecodeError::malformed("this vector stands twice in one point"));
         }
         room.extend(&mut column.present, 1)?;
         column.present.push(row as u32);
@@ -58,7 +60,7 @@ impl Columns {
     }
 
     /// Reads the `vectors` of a columnar batch: one list of vectors, or an object from names to such lists.
-    pub fn batch(&mut self, reader: &mut Reader<'_>, rows: usize, room: &mut Room) -> Decoded<()> {
+    pub fn batch(&mut self, reader: &mut Reader<'_>, rows: usize, room: &mut SharedReservation) -> Decoded<()> {
         match reader.peek()? {
             b'{' => reader.object(|reader, name| self.rows(reader, name, rows, room)),
             b'[' => self.rows(reader, UNNAMED, rows, room),
@@ -66,10 +68,10 @@ impl Columns {
         }
     }
 
-    fn rows(&mut self, reader: &mut Reader<'_>, name: &str, rows: usize, room: &mut Room) -> Decoded<()> {
+    fn rows(&mut self, reader: &mut Reader<'_>, name: &str, rows: usize, room: &mut SharedReservation) -> Decoded<()> {
         let column = self.column(name)?;
         if !column.present.is_empty() {
-            return Err(Flaw::malformed("these vectors stand twice in one batch"));
+            return Err(DecodeError::malformed("these vectors stand twice in one batch"));
         }
         reader.array(|reader, row| {
             if row >= limits::POINTS_PER_REQUEST_MAX {
@@ -82,8 +84,8 @@ impl Columns {
             column.dim = floats(reader, &mut column.data, dim, room)?;
             if row == 0 {
                 let rows = if rows > 0 { rows } else { expected(reader, from) };
-                room.extend(&mut column.present, rows)?;
-                room.extend(&mut column.data, (rows - 1) * column.dim)?;
+                room.expect(&mut column.present, rows);
+                room.expect(&mut column.data, (rows - 1) * column.dim);
             }
             Ok(())
         })?;
@@ -91,12 +93,11 @@ impl Columns {
     }
 
     /// Makes the columns ready for about `points` more points like those read so far.
-    pub fn expect(&mut self, points: usize, room: &mut Room) -> Decoded<()> {
+    pub fn expect(&mut self, points: usize, room: &SharedReservation) {
         for column in &mut self.columns {
-            room.extend(&mut column.present, points)?;
-            room.extend(&mut column.data, points * column.dim)?;
+            room.expect(&mut column.present, points);
+            room.expect(&mut column.data, points * column.dim);
         }
-        Ok(())
     }
 
     fn column(&mut self, name: &str) -> Decoded<&mut Column> {
@@ -105,7 +106,7 @@ impl Columns {
             Some(index) => index,
             None if self.columns.len() >= limits::VECTOR_NAMES_MAX => {
                 let most = limits::VECTOR_NAMES_MAX;
-                return Err(Flaw::malformed(format_args!("a request may name at most {most} vectors")));
+                return Err(DecodeError::malformed(format_args!("a request may name at most {most} vectors")));
             }
             None => {
                 let name = checked_name(name)?.to_owned();
@@ -120,7 +121,7 @@ impl Columns {
 /// A vector's name, if it is not too long to be one.
 pub fn checked_name(name: &str) -> Decoded<&str> {
     if name.len() > limits::NAME_MAX {
-        return Err(Flaw::invalid(format_args!("a name of more than {} bytes", limits::NAME_MAX)));
+        return Err(DecodeError::invalid(format_args!("a name of more than {} bytes", limits::NAME_MAX)));
     }
     Ok(name)
 }
@@ -132,11 +133,16 @@ pub fn expected(reader: &Reader<'_>, from: usize) -> usize {
 }
 
 /// Reads one vector to the end of `data`: as many numbers as `dim` says, if it says. Returns how many.
-pub fn floats(reader: &mut Reader<'_>, data: &mut Vec<f32>, dim: Option<usize>, room: &mut Room) -> Decoded<usize> {
+pub fn floats(
+    reader: &mut Reader<'_>,
+    data: &mut Vec<f32>,
+    dim: Option<usize>,
+    room: &mut SharedReservation,
+) -> Decoded<usize> {
     match reader.peek()? {
         b'[' => {}
         // {"indices": ..., "values": ...}, {"text": ..., "model": ...} and their like.
-        b'{' => return Err(Flaw::unbuilt("a sparse vector or inference")),
+        b'{' => return Err(DecodeError::not_implemented("a sparse vector or inference")),
         _ => return Err(reader.expected("a list of numbers")),
     }
     let most = dim.unwrap_or(limits::DIM_MAX);
@@ -146,23 +152,23 @@ pub fn floats(reader: &mut Reader<'_>, data: &mut Vec<f32>, dim: Option<usize>, 
             return match dim {
                 // They are counted, to be named.
                 Some(_) => reader.skip(),
-                None => Err(Flaw::malformed(format_args!("more than {} numbers", limits::DIM_MAX))),
+                None => Err(DecodeError::malformed(format_args!("more than {} numbers", limits::DIM_MAX))),
             };
         }
         if data.len() == data.capacity() {
             room.extend(data, 1)?;
         }
         if reader.peek()? == b'[' {
-            return Err(Flaw::unbuilt("a multivector"));
+            return Err(DecodeError::not_implemented("a multivector"));
         }
         data.push(reader.float()?);
         Ok(())
     })?;
     match dim {
         Some(dim) if dim != count => {
-            Err(Flaw::malformed(format_args!("Vector dimension error: expected dim: {dim}, got {count}")))
+            Err(DecodeError::malformed(format_args!("Vector dimension error: expected dim: {dim}, got {count}")))
         }
-        _ if count == 0 => Err(Flaw::malformed("a vector without a number")),
+        _ if count == 0 => Err(DecodeError::malformed("a vector without a number")),
         _ => Ok(count),
     }
 }

@@ -1,12 +1,17 @@
 //! A door over a real store in a fresh folder.
 
-use ramekin_base::{Error, SystemClock};
+use ramekin_base::{Error, Lane, SystemClock};
 use ramekin_disk::Disk;
 use ramekin_door_qdrant::{Door, Host, Job, Keys, Planner, router};
 use ramekin_memory::Budget;
 use ramekin_pages::Pages;
 use ramekin_vectors::{Store, StoreOptions};
+use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex};
+
+/// A budget that the charge does not come under in time.
+#[allow(dead_code, reason = "each test uses a part")]
+pub const NEVER_REACHED: u64 = 333 << 20;
 
 #[allow(dead_code, reason = "each test uses a part")]
 pub struct House {
@@ -19,7 +24,7 @@ pub struct House {
 
 #[allow(dead_code, reason = "each test uses a part")]
 impl House {
-    /// While it is shut, the pool begins no job.
+    /// While it is shut, the pool begins no job but short ones.
     pub fn shut_pool(&self, shut: bool) {
         *self.is_shut.0.lock().unwrap() = shut;
         self.is_shut.1.notify_all();
@@ -59,6 +64,27 @@ pub fn open_on(disk: Arc<dyn Disk>, megabytes: u64) -> House {
     build(megabytes, Keys::default(), plan, None, disk, tempfile::tempdir().unwrap())
 }
 
+/// Threads for what is not short.
+const LONG_THREADS: usize = 2;
+
+/// So many threads, which begin a job only where they are not shut.
+fn pool(threads: usize, is_shut: Arc<(Mutex<bool>, Condvar)>) -> SyncSender<Job> {
+    let (jobs, queue) = sync_channel::<Job>(64);
+    let queue = Arc::new(Mutex::new(queue));
+    for _ in 0..threads {
+        let (queue, is_shut) = (queue.clone(), is_shut.clone());
+        std::thread::spawn(move || {
+            let next = || queue.lock().unwrap().recv();
+            while let Ok(job) = next() {
+                let (is_shut, changed) = &*is_shut;
+                drop(changed.wait_while(is_shut.lock().unwrap(), |is_shut| *is_shut).unwrap());
+                job();
+            }
+        });
+    }
+    jobs
+}
+
 fn build(
     megabytes: u64,
     keys: Keys,
@@ -80,24 +106,23 @@ fn build(
         threads: true,
     };
     let store = Store::open(options).unwrap();
-    let (jobs, queue) = std::sync::mpsc::sync_channel::<Job>(64);
     let is_shut: Arc<(Mutex<bool>, Condvar)> = Arc::default();
-    let of_pool = is_shut.clone();
-    std::thread::spawn(move || {
-        for job in queue {
-            let (is_shut, changed) = &*of_pool;
-            drop(changed.wait_while(is_shut.lock().unwrap(), |is_shut| *is_shut).unwrap());
-            job();
-        }
-    });
+    let (long, short) = (pool(LONG_THREADS, is_shut.clone()), pool(1, Arc::default()));
     let of_door = budget.clone();
     let host = Host {
         store: store.clone(),
         budget: budget.clone(),
-        run: Arc::new(move |_, job| jobs.try_send(job).map_err(|_| Error::busy("the pool is full"))),
-        set_budget: Arc::new(move |bytes, _, _| {
+        run: Arc::new(move |lane, job| {
+            let jobs = if lane == Lane::Short { &short } else { &long };
+            jobs.try_send(job).map_err(|_| Error::busy("the pool is full"))
+        }),
+        set_budget: Arc::new(move |bytes, _, at_most| {
             of_door.set_limit(bytes);
-            Ok(true)
+            if bytes == NEVER_REACHED {
+                // Nobody notifies it.
+                drop(Condvar::new().wait_timeout(Mutex::new(()).lock().unwrap(), at_most).unwrap());
+            }
+            Ok(bytes != NEVER_REACHED)
         }),
         least_budget: 20 << 20,
         faults: {

@@ -4,7 +4,7 @@
 //!   points ─► codes of the open block ─► 64 of them: blocks and records that are whole ─► drained into a file
 //! ```
 
-use super::{BLOCK, Column, Several, WORD, block_bytes, place, width};
+use super::{BLOCK, Column, MultiValueDirectory, WORD, block_bytes, place, width};
 use ramekin_base::Result;
 use zerocopy::little_endian::{U32, U64};
 
@@ -16,11 +16,11 @@ pub(crate) const OPEN_BYTES: usize = VALUES_MAX * 16;
 
 /// What one point has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cell<'a> {
+pub enum ColumnValue<'a> {
     Nothing,
     One(u32),
     /// Codes in any order, two at least.
-    Several(&'a [u32]),
+    Many(&'a [u32]),
 }
 
 /// Called with bytes of blocks and of records.
@@ -33,7 +33,7 @@ pub struct Packer {
     width: usize,
     rows: usize,
     codes: Vec<u8>,
-    several: Vec<Several>,
+    several: Vec<MultiValueDirectory>,
     records: Vec<u8>,
     /// Of the record that is being made.
     values: Vec<u32>,
@@ -46,19 +46,19 @@ impl Packer {
     pub fn new(distinct: u32, has_nothing: bool, has_several: bool, rows: usize) -> Self {
         let width = width(distinct, has_nothing, has_several);
         let mut several = Vec::with_capacity(if has_several { rows.div_ceil(BLOCK) + 1 } else { 0 });
-        several.extend(has_several.then(Several::default));
+        several.extend(has_several.then(MultiValueDirectory::default));
         Self { distinct, width, several, ..Self::default() }
     }
 
-    pub fn push(&mut self, cell: Cell<'_>) {
+    pub fn push(&mut self, cell: ColumnValue<'_>) {
         let bit = self.rows % BLOCK;
         if bit == 0 {
             self.codes.resize(self.codes.len() + block_bytes(self.width), 0);
         }
         let code = match cell {
-            Cell::One(code) => code,
-            Cell::Nothing => self.distinct,
-            Cell::Several(codes) => {
+            ColumnValue::One(code) => code,
+            ColumnValue::Nothing => self.distinct,
+            ColumnValue::Many(codes) => {
                 self.push_values(bit, codes);
                 ((1u64 << self.width) - 1) as u32
             }
@@ -97,7 +97,7 @@ impl Packer {
             }
         }
         let start = last.start + U32::new(((self.records.len() - from) / WORD) as u32);
-        self.several.push(Several { points: U64::ZERO, start });
+        self.several.push(MultiValueDirectory { points: U64::ZERO, start });
         self.values.clear();
         self.lasts.clear();
     }
@@ -122,7 +122,7 @@ impl Packer {
     }
 
     /// Where the records are. `None` where a block has too many values.
-    pub(crate) fn into_several(self) -> Option<Vec<Several>> {
+    pub(crate) fn into_several(self) -> Option<Vec<MultiValueDirectory>> {
         (!self.overflows).then_some(self.several)
     }
 

@@ -8,16 +8,16 @@
 //!
 //! Memory: what the sorts are given, a bit a row for each flag that some row has, and three more and 256 KiB where points have several values.
 
-use super::sort::{MERGE_BYTES, Sorted, Sorter};
-use super::{CODES, EMPTY, ENDS, FOREIGN, FORM, KEYS, Meta, NULLS, PARTLY, RECORDS, ROWS, SEVERAL, STARTS};
+use super::{BARE, CODES, EMPTY, ENDS, FOREIGN, FORM, KEYS, Meta, NULLS, PARTLY, RECORDS, ROWS, SEVERAL, STARTS};
 use crate::check::{is_empty, is_null};
-use crate::column::{self, Cell, Several};
+use crate::column::{self, ColumnValue, MultiValueDirectory};
 use crate::path::Path;
 use crate::schema::Schema;
 use ramekin_base::{Error, Packed, Packer, Result};
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{PageWriter, Priority};
+use ramekin_runs::sort::{Records, Scratch, Sorted, Sorter};
 use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -67,11 +67,15 @@ pub fn build(
     work: &Work<'_>,
 ) -> Result<Meta> {
     let rows = payloads.rows() as usize;
-    let [mut empty, mut nulls, mut partly, mut foreign] = [EMPTY, NULLS, PARTLY, FOREIGN].map(Flags::new);
+    let [mut empty, mut nulls, mut partly, mut foreign, mut bare] =
+        [EMPTY, NULLS, PARTLY, FOREIGN, BARE].map(Flags::new);
     // The payloads that are walked want memory too.
-    let room = if work.sparing { 0 } else { work.account.left().unwrap_or(SORT_BYTES).saturating_sub(MERGE_BYTES) / 3 };
-    let sort_bytes = room.clamp(SORT_LEAST, SORT_BYTES) as usize;
-    let mut sorter = Sorter::new(work, "keys", sort_bytes)?;
+    let left = || work.account.left().unwrap_or(SORT_BYTES).saturating_sub(Sorter::MERGE_BYTES) / 3;
+    let sort_bytes = if work.sparing { 0 } else { left() }.clamp(SORT_LEAST, SORT_BYTES) as usize;
+    let check = || work.check();
+    let (disk, folder, account) = (work.disk.clone(), work.temp.clone(), work.account.clone());
+    let scratch = Scratch { disk, folder, account, check: &check };
+    let mut sorter = Sorter::new(&scratch, "keys", sort_bytes)?;
     let mut held = 0;
     payloads.walk(&mut |row, payload| {
         if row % CHECK_ROWS == 0 {
@@ -81,7 +85,7 @@ pub fn build(
         let rest = schema.keys_and_rest(path, payload, &mut |key| {
             is_held = true;
             if pushed.is_ok() {
-                pushed = sorter.push(key, row);
+                pushed = sorter.push(key, &row.to_be_bytes());
             }
         });
         held += u32::from(is_held);
@@ -90,6 +94,7 @@ pub fn build(
             (&mut nulls, is_null(path, payload)),
             (&mut partly, rest.partly),
             (&mut foreign, rest.foreign),
+            (&mut bare, !is_held),
         ] {
             if is_set {
                 flags.set(row, rows, &work.account)?;
@@ -98,12 +103,12 @@ pub fn build(
         pushed
     })?;
     let sorted = sorter.finish()?;
-    if sorted.pairs > u64::from(u32::MAX) {
+    if sorted.records > u64::from(u32::MAX) {
         return Err(Error::too_large("an index holds at most 4 billion values"));
     }
     let mut meta = Meta {
         rows: rows as u32,
-        values: sorted.pairs as u32,
+        values: sorted.records as u32,
         distinct: sorted.distinct as u32,
         key_len: sorted.key_len,
         held,
@@ -115,15 +120,15 @@ pub fn build(
         foreign: foreign.count,
     };
     write_keys(&sorted, &meta, out, work)?;
-    for flags in [empty, nulls, partly, foreign] {
+    for flags in [empty, nulls, partly, foreign, bare] {
         flags.write(out)?;
     }
-    let mut by_row = if meta.column { Some(Sorter::new(work, "rows", sort_bytes)?) } else { None };
+    let mut by_row = if meta.column { Some(Sorter::new(&scratch, "rows", sort_bytes)?) } else { None };
     write_rows(&sorted, &meta, out, work, by_row.as_mut())?;
     drop(sorted);
     if let Some(by_row) = by_row {
         let by_row = by_row.finish()?;
-        meta.has_several = by_row.pairs > by_row.distinct;
+        meta.has_several = by_row.records > by_row.distinct;
         meta.column = write_column(&by_row, &meta, out, work)?;
     }
     Ok(meta)
@@ -157,17 +162,23 @@ fn write_keys(sorted: &Sorted, meta: &Meta, out: &mut PageWriter, work: &Work<'_
 
 /// Shows each different key, and the place of its first row.
 fn each_key(sorted: &Sorted, work: &Work<'_>, each: &mut dyn FnMut(&[u8], u32) -> Result<()>) -> Result<()> {
-    let (mut pairs, mut last, mut place) = (sorted.pairs(work)?, Vec::new(), 0u32);
-    while pairs.advance()? {
-        let (key, _) = pairs.pair();
+    let (mut records, mut last, mut place) = (sorted.read(&work.account)?, Vec::new(), 0u32);
+    while let Some((key, _)) = records.record() {
         if place == 0 || last != key {
             each(key, place)?;
             last.clear();
             last.extend_from_slice(key);
         }
         place += 1;
+        records.next()?;
     }
     Ok(())
+}
+
+/// A key and its number, as it was pushed: four bytes, the great end first, so that numbers of one key ascend.
+fn pair<'a>(records: &'a Records<'_>) -> Option<(&'a [u8], u32)> {
+    let (key, number) = records.record()?;
+    Some((key, u32::from_be_bytes(*number.first_chunk()?)))
 }
 
 /// Rows of which something is so: a bit each, where there is one.
@@ -216,10 +227,9 @@ fn write_rows(
         return Ok(());
     }
     let mut packer = Packer::new(Packed::for_count(meta.rows as usize));
-    let (mut pairs, mut last, mut codes, mut bytes) = (sorted.pairs(work)?, Vec::new(), 0u32, Vec::new());
+    let (mut records, mut last, mut codes, mut bytes) = (sorted.read(&work.account)?, Vec::new(), 0u32, Vec::new());
     out.begin(ROWS, Priority::Fields)?;
-    while pairs.advance()? {
-        let (key, row) = pairs.pair();
+    while let Some((key, row)) = pair(&records) {
         if codes == 0 || last != key {
             codes += 1;
             last.clear();
@@ -229,8 +239,9 @@ fn write_rows(
         out.write(&bytes)?;
         bytes.clear();
         if let Some(by_row) = &mut by_row {
-            by_row.push(&row.to_be_bytes(), codes - 1)?;
+            by_row.push(&row.to_be_bytes(), &(codes - 1).to_be_bytes())?;
         }
+        records.next()?;
     }
     packer.finish(&mut bytes);
     out.write(&bytes)?;
@@ -241,7 +252,7 @@ fn write_rows(
 /// the field is read by its keys only.
 fn write_column(by_row: &Sorted, meta: &Meta, out: &mut PageWriter, work: &Work<'_>) -> Result<bool> {
     let blocks = (meta.rows as usize).div_ceil(column::BLOCK);
-    let bytes = (blocks + 1) * size_of::<Several>() + column::OPEN_BYTES;
+    let bytes = (blocks + 1) * size_of::<MultiValueDirectory>() + column::OPEN_BYTES;
     let _several = work.account.try_reserve(if meta.has_several { bytes as u64 } else { 0 })?;
     out.begin(CODES, Priority::Fields)?;
     let several = pack(by_row, meta, work, &mut |codes, _| out.write(codes).map(|_| ()))?;
@@ -267,22 +278,21 @@ fn pack(
     meta: &Meta,
     work: &Work<'_>,
     each: &mut column::EachBytes<'_>,
-) -> Result<Option<Vec<Several>>> {
+) -> Result<Option<Vec<MultiValueDirectory>>> {
     let mut packer = column::Packer::new(meta.distinct, meta.has_nothing(), meta.has_several, meta.rows as usize);
-    let (mut pairs, mut codes) = (by_row.pairs(work)?, Vec::new());
-    let mut more = pairs.advance()?;
+    let (mut records, mut codes) = (by_row.read(&work.account)?, Vec::new());
     for row in 0..meta.rows {
         codes.clear();
-        while more && pairs.pair().0 == row.to_be_bytes() {
+        while let Some((_, code)) = pair(&records).filter(|(key, _)| *key == row.to_be_bytes()) {
             if codes.len() <= column::VALUES_MAX {
-                codes.push(pairs.pair().1);
+                codes.push(code);
             }
-            more = pairs.advance()?;
+            records.next()?;
         }
         packer.push(match codes.as_slice() {
-            [] => Cell::Nothing,
-            [code] => Cell::One(*code),
-            codes => Cell::Several(codes),
+            [] => ColumnValue::Nothing,
+            [code] => ColumnValue::One(*code),
+            codes => ColumnValue::Many(codes),
         });
         packer.drain(row + 1 == meta.rows, each)?;
     }

@@ -1,20 +1,20 @@
 //! Reads the index of a field: from keys to codes, from codes to rows.
 
-use super::{CODES, EMPTY, ENDS, FOREIGN, KEYS, Meta, NULLS, PARTLY, RECORDS, ROWS, SEVERAL, STARTS};
-use crate::asked::{Asked, KeyRange};
+use super::{BARE, CODES, EMPTY, ENDS, FOREIGN, KEYS, Meta, NULLS, PARTLY, RECORDS, ROWS, SEVERAL, STARTS};
 use crate::bitmap::Bitmap;
-use crate::column::{BLOCK, Column, PIECES_MAX, Several, Wanted, block_bytes};
+use crate::column::{BLOCK, Column, MultiValueDirectory, PIECES_MAX, Wanted, block_bytes};
 use crate::key::{self, Untold};
+use crate::predicate::{KeyRange, ValuePredicate};
 use crate::text::{Having, Words};
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Packed, Result, cancel, message};
-use ramekin_memory::{BookedVec, Room};
+use ramekin_memory::{BookedVec, SharedReservation};
 use ramekin_pages::{PageFile, Pages, Section};
 use std::ops::Range;
 use std::sync::Arc;
 use zerocopy::FromBytes;
 
-/// Bytes that one fetch names at most: a query's pins stay within the cache's floor.
+/// Bytes that one fetch names at most: a query's pins stay within the cache's reserve.
 const FETCH_BYTES: usize = 256 << 10;
 /// A run of rows is read, rather than the column checked, where the rows are fewer than one of so many.
 const FEW: u64 = 24;
@@ -44,6 +44,7 @@ pub struct Index {
     nulls: Option<Section>,
     partly: Option<Section>,
     foreign: Option<Section>,
+    bare: Option<Section>,
     file: Arc<PageFile>,
 }
 
@@ -67,6 +68,7 @@ impl Index {
             nulls: section(NULLS),
             partly: section(PARTLY),
             foreign: section(FOREIGN),
+            bare: section(BARE),
             file: file.clone(),
             meta,
         };
@@ -87,11 +89,16 @@ impl Index {
             && or_none(&index.codes, blocks * block_bytes(meta.width()) as u64)
             && or_none(&index.empty, blocks * 8)
             && or_none(&index.nulls, blocks * 8)
+            && or_none(&index.bare, blocks * 8)
             && is(&index.partly, if meta.partly > 0 { blocks * 8 } else { 0 })
             && is(&index.foreign, if meta.foreign > 0 { blocks * 8 } else { 0 })
             && is(
                 &index.several,
-                if meta.column && meta.has_several { (blocks + 1) * size_of::<Several>() as u64 } else { 0 },
+                if meta.column && meta.has_several {
+                    (blocks + 1) * size_of::<MultiValueDirectory>() as u64
+                } else {
+                    0
+                },
             )
             && (!meta.column || index.codes.is_some() || meta.width() == 0)
             && values >= distinct
@@ -110,7 +117,7 @@ impl Index {
     /// Its tables.
     pub fn sections(&self) -> impl Iterator<Item = Section> + use<> {
         let own = [&self.keys, &self.ends, &self.starts, &self.rows, &self.codes].map(Option::clone);
-        let others = [&self.several, &self.records, &self.empty, &self.nulls, &self.partly, &self.foreign];
+        let others = [&self.several, &self.records, &self.empty, &self.nulls, &self.partly, &self.foreign, &self.bare];
         own.into_iter().chain(others.map(Option::clone)).flatten()
     }
 
@@ -160,7 +167,7 @@ impl Index {
     }
 
     /// The codes of ranges of keys, ascending and apart; empty ones are left out.
-    pub fn codes(&self, pages: &Pages, ranges: &[KeyRange], room: &Room) -> Result<BookedVec<Range<u32>>> {
+    pub fn codes(&self, pages: &Pages, ranges: &[KeyRange], room: &SharedReservation) -> Result<BookedVec<Range<u32>>> {
         let len = |section: &Option<Section>| section.as_ref().map_or(0, Section::len);
         if ranges.len() > 1 && len(&self.keys) + len(&self.ends) <= DICTIONARY_BYTES {
             return self.codes_of_few(pages, ranges, room);
@@ -169,7 +176,12 @@ impl Index {
     }
 
     /// The same where all keys are few: they are read together.
-    fn codes_of_few(&self, pages: &Pages, ranges: &[KeyRange], room: &Room) -> Result<BookedVec<Range<u32>>> {
+    fn codes_of_few(
+        &self,
+        pages: &Pages,
+        ranges: &[KeyRange],
+        room: &SharedReservation,
+    ) -> Result<BookedVec<Range<u32>>> {
         let Some(keys) = &self.keys else { return Ok(BookedVec::new(room)) };
         let mut fetch = pages.fetch();
         let keys = fetch.want(keys, 0, keys.len() as usize)?;
@@ -199,7 +211,7 @@ impl Index {
         ranges: &[KeyRange],
         rank: impl Fn(&[u8]) -> Result<u32>,
         is_key: impl Fn(u32, &[u8]) -> Result<bool>,
-        room: &Room,
+        room: &SharedReservation,
     ) -> Result<BookedVec<Range<u32>>> {
         let mut codes = BookedVec::<Range<u32>>::new(room);
         codes.reserve(ranges.len())?;
@@ -283,12 +295,18 @@ impl Index {
     }
 
     /// Takes out of `passing` the rows that do not pass. False: the index alone cannot tell, those that are left may pass.
-    pub(crate) fn keep(&self, pages: &Pages, asked: &Asked, passing: &mut Bitmap, room: &Room) -> Result<bool> {
-        match asked {
-            Asked::Keys(ranges) => {
+    pub(crate) fn keep(
+        &self,
+        pages: &Pages,
+        predicate: &ValuePredicate,
+        passing: &mut Bitmap,
+        room: &SharedReservation,
+    ) -> Result<bool> {
+        match predicate {
+            ValuePredicate::Keys(ranges) => {
                 self.keep_codes(pages, &self.find(pages, ranges, room)?, passing, room).map(|()| true)
             }
-            Asked::Area(area) => {
+            ValuePredicate::Area(area) => {
                 let mut found = passing.none_like()?;
                 for (from, to) in &*area.stretches() {
                     let to = to.checked_add(1).map(|to| to.to_be_bytes().into());
@@ -299,13 +317,13 @@ impl Index {
                 passing.and(&found);
                 Ok(true)
             }
-            Asked::Words(words) => {
+            ValuePredicate::Words(words) => {
                 self.keep_words(pages, words, passing)?;
                 // Which word follows which no index says.
                 Ok(!words.is_in_a_row())
             }
-            Asked::Empty(wanted) => keep_flagged(pages, self.empty.as_ref(), *wanted, passing).map(|()| true),
-            Asked::Null(wanted) => keep_flagged(pages, self.nulls.as_ref(), *wanted, passing).map(|()| true),
+            ValuePredicate::Empty(wanted) => keep_flagged(pages, self.empty.as_ref(), *wanted, passing).map(|()| true),
+            ValuePredicate::Null(wanted) => keep_flagged(pages, self.nulls.as_ref(), *wanted, passing).map(|()| true),
         }
     }
 
@@ -333,7 +351,7 @@ impl Index {
         area: &crate::area::Area,
         codes: Range<u32>,
         found: &mut Bitmap,
-        room: &Room,
+        room: &SharedReservation,
     ) -> Result<()> {
         let mut inside = BookedVec::<Range<u32>>::new(room);
         let (keys, len) = (self.keys.as_ref().ok_or_else(broken)?, self.meta.key_len.ok_or_else(broken)?);
@@ -348,6 +366,8 @@ impl Index {
                 let want = fetch.want(keys, u64::from(from) * len as u64, (to - from) as usize * len)?;
                 let pinned = fetch.run()?;
                 for (code, key) in (from..to).zip(pinned.bytes(want).chunks_exact(len)) {
+                    // An area may have corners without number.
+                    cancel::check()?;
                     if key::place_of(key).is_some_and(|place| area.holds(place)) {
                         match inside.last_mut() {
                             Some(last) if last.end == code => last.end += 1,
@@ -366,13 +386,19 @@ impl Index {
     }
 
     /// The codes of some keys, with how many values they have.
-    pub(crate) fn find(&self, pages: &Pages, ranges: &[KeyRange], room: &Room) -> Result<Found> {
+    pub(crate) fn find(&self, pages: &Pages, ranges: &[KeyRange], room: &SharedReservation) -> Result<Found> {
         let codes = self.codes(pages, ranges, room)?;
         Ok(Found { values: self.values(pages, &codes)?, codes })
     }
 
     /// Takes out of `passing` the rows that have none of some codes.
-    pub(crate) fn keep_codes(&self, pages: &Pages, found: &Found, passing: &mut Bitmap, room: &Room) -> Result<()> {
+    pub(crate) fn keep_codes(
+        &self,
+        pages: &Pages,
+        found: &Found,
+        passing: &mut Bitmap,
+        room: &SharedReservation,
+    ) -> Result<()> {
         let few = u64::from(self.meta.rows) / FEW;
         let Found { codes, values } = found;
         if *values > few
@@ -391,7 +417,13 @@ impl Index {
         Ok(())
     }
 
-    fn keep_by_column(&self, pages: &Pages, wanted: &Wanted, passing: &mut Bitmap, room: &Room) -> Result<()> {
+    fn keep_by_column(
+        &self,
+        pages: &Pages,
+        wanted: &Wanted,
+        passing: &mut Bitmap,
+        room: &SharedReservation,
+    ) -> Result<()> {
         let (blocks, width) = ((self.meta.rows as usize).div_ceil(BLOCK), self.meta.width());
         if width == 0 {
             // One value, which all have.
@@ -402,7 +434,7 @@ impl Index {
         }
         let section = self.codes.as_ref().ok_or_else(broken)?;
         let step = match self.meta.has_several {
-            true => COPIED_BYTES / (block_bytes(width) + size_of::<Several>()),
+            true => COPIED_BYTES / (block_bytes(width) + size_of::<MultiValueDirectory>()),
             false => FETCH_BYTES / 2 / block_bytes(width),
         };
         let step = step.max(1);
@@ -415,7 +447,7 @@ impl Index {
             let mut fetch = pages.fetch();
             let codes =
                 fetch.want(section, (first * block_bytes(width)) as u64, (last - first) * block_bytes(width))?;
-            let bytes = |blocks: usize| blocks * size_of::<Several>();
+            let bytes = |blocks: usize| blocks * size_of::<MultiValueDirectory>();
             let several =
                 self.several.as_ref().map(|several| fetch.want(several, bytes(first) as u64, bytes(last - first + 1)));
             let several = several.transpose()?;
@@ -426,7 +458,7 @@ impl Index {
                 continue;
             };
             // No pages are held while others are asked for.
-            let several = <[Several]>::ref_from_bytes(pinned.bytes(several)).map_err(|_| broken())?;
+            let several = <[MultiValueDirectory]>::ref_from_bytes(pinned.bytes(several)).map_err(|_| broken())?;
             let several = BookedVec::copied(several, room)?;
             let codes = BookedVec::copied(pinned.bytes(codes), room)?;
             drop(pinned);
@@ -481,13 +513,21 @@ impl Index {
         keep_flagged(pages, self.flags_of(untold), true, passing)
     }
 
+    /// Takes out of `rows` those that have no value. False: an index of earlier code does not say which these are.
+    pub fn keep_held(&self, pages: &Pages, rows: &mut Bitmap) -> Result<bool> {
+        if self.bare.is_none() {
+            return Ok(self.meta.held == self.meta.rows);
+        }
+        keep_flagged(pages, self.bare.as_ref(), false, rows).map(|()| true)
+    }
+
     /// How many rows pass at most, by their keys.
-    pub(crate) fn most(&self, pages: &Pages, asked: &Asked, room: &Room) -> Result<u64> {
-        match asked {
-            Asked::Keys(ranges) => Ok(self.find(pages, ranges, room)?.values),
-            Asked::Area(_) => Ok(u64::from(self.meta.held)),
-            Asked::Empty(_) | Asked::Null(_) => Ok(u64::from(self.meta.rows)),
-            Asked::Words(words) => {
+    pub(crate) fn most(&self, pages: &Pages, predicate: &ValuePredicate, room: &SharedReservation) -> Result<u64> {
+        match predicate {
+            ValuePredicate::Keys(ranges) => Ok(self.find(pages, ranges, room)?.values),
+            ValuePredicate::Area(_) => Ok(u64::from(self.meta.held)),
+            ValuePredicate::Empty(_) | ValuePredicate::Null(_) => Ok(u64::from(self.meta.rows)),
+            ValuePredicate::Words(words) => {
                 let (mut least, mut sum) = (None::<u64>, 0);
                 for word in words.keys() {
                     cancel::check()?;

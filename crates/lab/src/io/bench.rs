@@ -9,7 +9,7 @@ use super::Options;
 use super::redirect::Redirect;
 use crate::dataset::Dataset;
 use crate::files;
-use crate::index::{Building, write_index};
+use crate::index::{IndexJob, write_index};
 use crate::progress::Progress;
 use ramekin_ann::{BuildOptions, Index, IndexMeta, Part, Source, batch_rows};
 use ramekin_base::{Error, Result, Size};
@@ -144,12 +144,12 @@ fn make(
     files::remove_all(note)?;
     files::remove_all(file)?;
     let account = root.child("build", "").with_limit(options.build_memory);
-    let told =
+    let report =
         |at: ramekin_ann::Progress| progress.tick(|| format!("build: {:?}, {} of {}", at.phase, at.done, at.total));
     let (mut source, options) = (Stream { set, at: 0 }, BuildOptions::default());
     let (metric, datatype) = (set.metric, Datatype::Float32);
-    let building = Building { source: &mut source, metric, datatype, options, account: &account, told: &told };
-    let meta = write_index(pages, file, building)?;
+    let job = IndexJob { source: &mut source, metric, datatype, options, account: &account, progress: &report };
+    let meta = write_index(pages, file, job)?;
     let text = json!({"built_of": signature(set), "meta": meta});
     files::write_text(note, &format!("{text:#}\n"))?;
     progress.say(format!("built an index of {} lists", meta.lists));

@@ -4,6 +4,7 @@ use super::Options;
 use super::bench::Bench;
 use crate::dataset::Dataset;
 use crate::files;
+use crate::pause::pause;
 use crate::statistics::Spread;
 use crate::usage::Usage;
 use ramekin_ann::{Hit, Scratch, SearchParams};
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 /// So long a query asks again for room in the cache: the time that a request has by default.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// After so long each time.
+const AGAIN: Duration = Duration::from_millis(1);
 
 /// Which measurement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +162,8 @@ impl Bench {
             let until = clock.now() + PATIENCE;
             let mut searched = search();
             while searched.as_ref().is_err_and(|error| error.kind() == Kind::Busy) && clock.now() < until {
+                // Those that hold it need the processor to let go of it.
+                pause(AGAIN);
                 searched = search();
             }
             searched?;

@@ -1,7 +1,7 @@
 //! What is asked of a run, checked before anything is started.
 
 use super::figures::Outcome;
-use crate::dataset::Asked;
+use crate::dataset::DatasetRequest;
 use crate::server::Recipe;
 use ramekin_base::{Error, Result, Size};
 use ramekin_vecmath::Metric;
@@ -71,7 +71,7 @@ impl Find {
 /// Everything that `ramekin lab minram` is told.
 #[derive(Debug, Clone)]
 pub struct Options {
-    pub asked: Asked,
+    pub asked: DatasetRequest,
     pub metric: Metric,
     pub out: PathBuf,
     pub recipe: Recipe,

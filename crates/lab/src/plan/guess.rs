@@ -108,7 +108,7 @@ const FLOAT_S: f64 = 0.13e-6;
 
 /// What a machine does in a second.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Pace {
+pub(super) struct MachineRates {
     /// The processor's seconds of a bare exchange, see `wire.rs`.
     pub(super) exchange_s: f64,
     /// 4 KiB random reads a second, many at a time.
@@ -119,17 +119,17 @@ pub(super) struct Pace {
 const WAITING: f64 = 0.35;
 
 /// Queries a second of all cores, if a query takes so long.
-pub(super) fn rate(pace: Pace, search_s: f64, dim: usize, reads: f64) -> f64 {
-    let by_cores = cores() as f64 / (search_s + request_s(dim, pace.exchange_s));
-    let by_disk = if reads > 0.0 { pace.disk / reads } else { f64::INFINITY };
+pub(super) fn rate(rates: MachineRates, search_s: f64, dim: usize, reads: f64) -> f64 {
+    let by_cores = cores() as f64 / (search_s + request_s(dim, rates.exchange_s));
+    let by_disk = if reads > 0.0 { rates.disk / reads } else { f64::INFINITY };
     // With a few queries at a time, one of both sometimes waits for the other.
     1.0 / (1.0 / by_cores.min(by_disk) + WAITING / by_cores.max(by_disk))
 }
 
 /// A collection that is small enough to be scanned: every answer is exact.
-pub(super) fn scanned(pace: Pace, bytes: u64, dim: usize, is_resident: bool) -> Figures {
+pub(super) fn scanned(rates: MachineRates, bytes: u64, dim: usize, is_resident: bool) -> Figures {
     let reads = if is_resident { Range::default() } else { Range::around(bytes as f64 / EXACT_READ, 0.5) };
-    let rate = |share: f64, reads: f64| self::rate(pace, bytes as f64 / EXACT_RATE * share, dim, reads);
+    let rate = |share: f64, reads: f64| self::rate(rates, bytes as f64 / EXACT_RATE * share, dim, reads);
     Figures {
         recall: Range::new(1.0, 1.0, 1.0),
         reads_per_query: reads,

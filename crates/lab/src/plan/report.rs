@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 pub fn text(plan: &Plan, disk: &str) -> String {
     let mut structures = Table::new(["structure", "memory", "disk", "at a build's peak", "formula"]);
     let size = |bytes: u64| if bytes == 0 { "-".to_owned() } else { Size(bytes).to_string() };
-    for line in &plan.outlook.lines {
+    for line in &plan.capacity_plan.lines {
         let cells = [size(line.bytes), size(line.disk_bytes), size(line.build_bytes)];
         let cells = [&[line.name.clone()][..], &cells, &[line.formula.to_owned()]].concat();
         structures.row(cells);
     }
-    let cache = plan.outlook.cache_bytes;
+    let cache = plan.capacity_plan.cache_bytes;
     let formula = "what is left for pages of what is on disk, once searches have filled it".to_owned();
     structures.row(vec!["cache".to_owned(), size(cache), "-".to_owned(), "-".to_owned(), formula]);
     let mut figures = Table::new(["collection", "points", "memory", "disk", "recall@10", "reads a query", "queries/s"]);
@@ -50,7 +50,7 @@ fn range(range: Range, digits: usize) -> String {
 
 /// The plan as JSON.
 pub fn json(plan: &Plan) -> Value {
-    let line = |line: &ramekin_vectors::Line| {
+    let line = |line: &ramekin_vectors::PlanLine| {
         json!({
             "name": line.name, "formula": line.formula, "bytes": line.bytes, "disk_bytes": line.disk_bytes,
             "build_peak_bytes": line.build_bytes,
@@ -62,8 +62,8 @@ pub fn json(plan: &Plan) -> Value {
         "total": figures(&plan.total),
         "fits": plan.total.fits,
         "least_budget": plan.total.least_budget,
-        "structures": plan.outlook.lines.iter().map(line).collect::<Vec<_>>(),
-        "cache_bytes": plan.outlook.cache_bytes,
+        "structures": plan.capacity_plan.lines.iter().map(line).collect::<Vec<_>>(),
+        "cache_bytes": plan.capacity_plan.cache_bytes,
     })
 }
 
@@ -88,7 +88,7 @@ fn figures(one: &Figures) -> Value {
 pub fn curve_text(plans: &[Plan]) -> String {
     let mut table = Table::new(["budget", "resident codes", "memory", "recall@10", "reads a query", "queries/s"]);
     for plan in plans {
-        let codes = plan.outlook.lines.iter().filter(|line| line.name.ends_with("/codes"));
+        let codes = plan.capacity_plan.lines.iter().filter(|line| line.name.ends_with("/codes"));
         table.row(vec![
             Size(plan.budget).to_string(),
             Size(codes.map(|line| line.bytes).sum()).to_string(),

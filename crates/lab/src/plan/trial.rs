@@ -12,7 +12,7 @@
 use super::guess;
 use crate::exact::nearest;
 use crate::files;
-use crate::index::{Building, write_index};
+use crate::index::{IndexJob, write_index};
 use crate::machine::cores;
 use crate::usage::Usage;
 use ramekin_ann::{BuildOptions, Index, Part, Scratch, SearchParams, SliceSource};
@@ -152,8 +152,8 @@ impl Trial {
         let reads = grown(|of| of.cold_reads, READS_GROWTH) * spared;
         let search_s = grown(|of| of.search_s, 1.0);
         // Each index aims at a recall. Below it one is by chance, and the less the more of its points it tries.
-        let aim = f64::from(ramekin_ann::aim(self.recall));
-        let recall = large.recall.max(aim + (large.recall - aim) / to.max(1.0).sqrt());
+        let aimed_at = f64::from(ramekin_ann::with_safety_margin(self.recall));
+        let recall = large.recall.max(aimed_at + (large.recall - aimed_at) / to.max(1.0).sqrt());
         Ok(Predicted { recall, reads, cpu_s: search_s + reads * large.read_s * READ_IN_SERVER })
     }
 }
@@ -197,8 +197,8 @@ impl Built {
         let account = root.child("build", "").with_limit(build_bytes(vectors.len() / dim, dim));
         let (file, mut source) = (folder.join("sample.seg"), SliceSource::new(vectors, dim));
         let options = BuildOptions { recall, ..BuildOptions::default() };
-        let building = Building { source: &mut source, metric, datatype, options, account: &account, told: &|_| {} };
-        let meta = write_index(&pages, &file, building)?;
+        let job = IndexJob { source: &mut source, metric, datatype, options, account: &account, progress: &|_| {} };
+        let meta = write_index(&pages, &file, job)?;
         let index = Index::open(&pages.open(&file, &root)?, 0, &meta, &root)?;
         let base = |from: usize, to: usize| Ok(vectors[from * dim..to * dim].to_vec());
         let rows = vectors.len() / dim;
@@ -254,7 +254,7 @@ impl Built {
         let asked = count as f64;
         Ok(Measured {
             recall: found.into_inner() as f64 / (asked * K.min(self.rows) as f64),
-            reads: pages.trip().reads as f64 / asked,
+            reads: pages.fetch_stats().reads as f64 / asked,
             cold_reads,
             search_s: cpu_s / asked,
             read_s: 0.0,
@@ -272,7 +272,7 @@ impl Built {
             self.pages.evict_all();
             self.index.search(&pages, query, K, &params, None, &mut scratch)?;
         }
-        Ok(pages.trip().reads as f64 / count as f64)
+        Ok(pages.fetch_stats().reads as f64 / count as f64)
     }
 
     /// One thread: each query once, and then on as long as `goes_on`. Returns how many it asked, and its own seconds of the

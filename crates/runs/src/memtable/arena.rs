@@ -10,6 +10,7 @@
 //! leads to it* — from the moment it was cut until its root is published, and again when every root that led to it is gone
 //! (see `Memtable::publish`). So a reader's slice never changes under it.
 
+use parking_lot::Mutex;
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
@@ -33,6 +34,8 @@ pub(super) type Address = u32;
 /// The chunks: read by all, added to by the writer alone.
 pub(super) struct Arena {
     chunks: Box<[Chunk]>,
+    /// Of the chunks and their table: as long as anybody reads them, though the writer may be gone.
+    memory: Mutex<Reservation>,
 }
 
 struct Chunk {
@@ -53,7 +56,6 @@ pub(super) struct Slots {
     limit: usize,
     /// Bytes of slots on free lists.
     free_bytes: usize,
-    reservation: Reservation,
 }
 
 impl Arena {
@@ -61,13 +63,13 @@ impl Arena {
     pub(super) fn new(bytes: usize, account: &Account) -> Result<(Self, Slots)> {
         let count = bytes / SLOT_MAX + 8;
         let table = (count * (size_of::<Chunk>() + size_of::<u32>())) as u64;
-        let reservation = account.try_reserve(table)?;
+        let memory = Mutex::new(account.try_reserve(table)?);
         let empty = || Chunk { start: AtomicPtr::new(ptr::null_mut()), bytes: AtomicUsize::new(0) };
         let chunks = (0..count).map(|_| empty()).collect();
         let numbers = (0..count as u32).rev().collect();
         let (next, end, free) = (0, 0, [NONE; CLASSES]);
-        let slots = Slots { numbers, next, end, free, bytes: 0, limit: bytes, free_bytes: 0, reservation };
-        Ok((Self { chunks }, slots))
+        let slots = Slots { numbers, next, end, free, bytes: 0, limit: bytes, free_bytes: 0 };
+        Ok((Self { chunks, memory }, slots))
     }
 
     fn pointer(&self, address: Address, len: usize) -> *mut u8 {
@@ -124,7 +126,7 @@ impl Slots {
 
     fn new_chunk(&mut self, arena: &Arena, bytes: usize) -> Result<u32> {
         let number = self.numbers.last().copied().filter(|_| self.bytes + bytes <= self.limit).ok_or_else(full)?;
-        self.reservation.grow(bytes as u64)?;
+        arena.memory.lock().grow(bytes as u64)?;
         let layout = layout(bytes);
         // SAFETY: the layout has a size.
         let start = unsafe { alloc_zeroed(layout) };
@@ -167,7 +169,7 @@ impl Slots {
         if size > SLOT_MAX {
             let number = address / UNITS_A_CHUNK as u32;
             arena.chunks[number as usize].free();
-            self.reservation.shrink(size as u64);
+            arena.memory.lock().shrink(size as u64);
             self.bytes -= size;
             self.numbers.push(number);
             return;

@@ -26,7 +26,7 @@ use crate::format::separator;
 use arena::{Address, Arena, Slots};
 use node::{INNER_MAX, Inner, LEAF_MAX, Leaf, NODE, head};
 use ramekin_base::{Error, Result};
-use ramekin_memory::{Account, BookedVec, Reservation, Room};
+use ramekin_memory::{Account, BookedVec, Reservation, SharedReservation};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -159,7 +159,7 @@ impl Memtable {
             retired_memory: account.try_reserve(0)?,
             retired_bytes: 0,
             sweep_at: SWEEP_BYTES,
-            unit: BookedVec::new(&Room::new(0, account.clone(), None)),
+            unit: BookedVec::new(&SharedReservation::new(0, account.clone(), None)),
         };
         *memtable.leaf(node) = Leaf::empty(1);
         Ok(memtable)

@@ -33,7 +33,7 @@ struct State {
 pub struct Gate(Arc<(Mutex<State>, Condvar)>);
 
 /// A test that is broken ends after this long instead of never; one that passes never waits for it.
-const BROKEN: Duration = Duration::from_secs(60);
+pub const BROKEN: Duration = Duration::from_secs(60);
 
 impl Gate {
     /// From now on calls wait for which `stops` is true.

@@ -199,7 +199,7 @@ impl World {
     }
 
     pub fn index_of(&self, name: &str, field: &str, schema: Schema) -> Result<u64> {
-        let index = FieldConfig { schema: Arc::new(schema), echo: None };
+        let index = FieldConfig { schema: Arc::new(schema), client_config: None };
         self.store.set_index(name, FieldPath::of_key(field), Some(index))
     }
 
@@ -215,7 +215,7 @@ impl World {
         let (done, answer) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| _ = done.send(outcome));
         self.store.write(NAME, write, Wait::Visible, Vec::new(), done)?;
-        self.store.turn_writer();
+        self.store.step_writer();
         match answer.try_recv() {
             Ok(Err(error)) if error.kind() == Kind::NotFound => Ok(()),
             Ok(written) => written.map(|_| ()),
@@ -228,7 +228,7 @@ impl World {
         for _ in 0..20 {
             self.clock.advance(Duration::from_secs(70));
             let mut did = false;
-            while self.store.turn() {
+            while self.store.step() {
                 did = true;
             }
             if !did {
@@ -238,7 +238,7 @@ impl World {
     }
 
     pub fn flush(&self) -> Result<()> {
-        self.store.freeze_for_tests(NAME)?;
+        self.store.rotate_for_tests(NAME)?;
         self.settle();
         Ok(())
     }

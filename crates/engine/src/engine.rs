@@ -1,0 +1,344 @@
+//! An open store: what its threads share, and what its owner may ask of it.
+
+use crate::commit::LogSide;
+use crate::execute::{Around, Attempt, Call, Done, Exec, Slot};
+use crate::files::Files;
+use crate::health::{Fault, Health};
+use crate::jobs;
+use crate::options::{Durability, EngineOptions, Limits};
+use crate::store::Store;
+use crate::tree::Tree;
+use crate::unit::Miss;
+use crate::view::{Published, ReadView};
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use ramekin_base::lock::Ranked;
+use ramekin_base::supervise::Threads;
+use ramekin_base::{Error, Result, Signal};
+use ramekin_log::LogReader;
+use ramekin_memory::Account;
+use ramekin_pages::Pages;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Of each thread of the engine.
+const STACK_BYTES: usize = 512 << 10;
+
+/// The accounts of a store.
+pub(crate) struct Accounts {
+    pub(crate) memtables: Account,
+    /// Files that are open.
+    pub(crate) runs: Account,
+    pub(crate) log: Account,
+    pub(crate) flush: Account,
+    pub(crate) merge: Account,
+    /// Records that were fetched for commands, and windows of reads.
+    pub(crate) reads: Account,
+}
+
+/// What the threads of a store share.
+pub(crate) struct Inner<S: Store> {
+    pub(crate) store: S,
+    pub(crate) options: EngineOptions,
+    pub(crate) share: AtomicU64,
+    pub(crate) files: Files,
+    pub(crate) trees: Box<[Tree]>,
+    pub(crate) exec: Ranked<Mutex<Exec<S>>>,
+    pub(crate) log: Ranked<Mutex<LogSide>>,
+    pub(crate) log_reader: LogReader,
+    /// One manifest is written at a time.
+    pub(crate) manifest: Ranked<Mutex<()>>,
+    pub(crate) published: ArcSwap<Published>,
+    pub(crate) publishing: Mutex<()>,
+    /// The last unit that survives a power cut.
+    pub(crate) durable: AtomicU64,
+    /// Where the log ends with it.
+    pub(crate) log_end: AtomicU64,
+    /// The log is needed from here on, as the last manifest says; and was trimmed so far.
+    pub(crate) log_from: AtomicU64,
+    pub(crate) trimmed: AtomicU64,
+    pub(crate) poisoned: OnceLock<String>,
+    pub(crate) health: Health,
+    pub(crate) threads: Threads,
+    /// Raised when there is something to commit, to fetch, to flush, to merge; and when a flush or a merge has ended.
+    pub(crate) commit_due: Signal,
+    pub(crate) fetch_due: Signal,
+    pub(crate) flush_due: Signal,
+    pub(crate) merge_due: Signal,
+    pub(crate) job_ended: Signal,
+    pub(crate) closing: AtomicBool,
+}
+
+impl<S: Store> Inner<S> {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits::of(self.share.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.options.clock.now().as_millis() as u64
+    }
+
+    pub(crate) fn pages(&self) -> &Pages {
+        &self.options.pages
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn around(&self) -> Around<'_, S> {
+        let log_end = self.log_end.load(Ordering::Acquire);
+        Around { store: &self.store, trees: &self.trees, pages: self.pages(), log_end }
+    }
+}
+
+/// Numbers of an open store, for whoever watches it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stats {
+    /// The last unit that was staged, and the last that is durable.
+    pub seqno: u64,
+    pub durable: u64,
+    /// Of each tree: records in memtables, frozen memtables, runs, bytes of runs.
+    pub trees: Vec<TreeStats>,
+    /// Commands that wait for pages, keys or a flush.
+    pub waiting: usize,
+    pub log_bytes: u64,
+}
+
+/// Numbers of a tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeStats {
+    pub records: u64,
+    pub frozen: usize,
+    pub runs: usize,
+    pub run_bytes: u64,
+}
+
+/// A store, open. Clones are handles to the same.
+pub struct Engine<S: Store> {
+    pub(crate) inner: Arc<Inner<S>>,
+    pub(crate) running: Arc<Mutex<Vec<JoinHandle<()>>>>,
+}
+
+impl<S: Store> Clone for Engine<S> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), running: self.running.clone() }
+    }
+}
+
+impl<S: Store> Engine<S> {
+    pub(crate) fn start_threads(&self) -> Result<()> {
+        let mut running = self.running.lock();
+        let mut spawn = |name: &str, work: fn(&Inner<S>) -> Result<()>| -> Result<()> {
+            let inner = self.inner.clone();
+            running.push(self.inner.threads.spawn(name, STACK_BYTES, move || work(&inner))?);
+            Ok(())
+        };
+        spawn("committer", jobs::run_committer)?;
+        spawn("fetcher", jobs::run_fetcher)?;
+        spawn("flusher", jobs::run_flusher)?;
+        spawn("merger", jobs::run_merger)
+    }
+
+    /// The store itself.
+    pub fn store(&self) -> &S {
+        &self.inner.store
+    }
+
+    /// Stages the commands of a batch in order, each after the one before it has its answer, and returns when all answers may
+    /// leave: their units and all that they saw are durable where the options ask for that. Blocks; where nothing must be waited
+    /// for it allocates nothing and wakes nobody.
+    pub fn run(&self, calls: &mut [Call<S>]) {
+        let inner = &*self.inner;
+        let (mut at, mut seen) = (0, 0);
+        while at < calls.len() {
+            let mut exec = inner.exec.lock();
+            let (mut slot, mut is_full) = (None, false);
+            while let Some(call) = calls.get_mut(at) {
+                let Some(command) = call.command.take() else {
+                    at += 1;
+                    continue;
+                };
+                match exec.attempt(&inner.around(), &command, None, 0) {
+                    Attempt::Done(reply) => call.reply = Some(Ok(reply)),
+                    Attempt::Refused(error) => call.reply = Some(Err(error)),
+                    Attempt::Miss(Miss::Group) if exec.core.group.is_full() => {
+                        (call.command, is_full) = (Some(command), true);
+                        break;
+                    }
+                    missed => {
+                        let (own, done) = Slot::new();
+                        match missed {
+                            Attempt::Miss(miss) => exec.park(command, done, miss),
+                            _ => exec.start(&inner.around(), command, done, None),
+                        }
+                        slot = Some(own);
+                        break;
+                    }
+                }
+                at += 1;
+            }
+            seen = seen.max(exec.core.seqno);
+            let mut answers = Vec::new();
+            if slot.is_some() || !exec.ready.is_empty() {
+                inner.after(&mut exec, &mut answers);
+            }
+            drop(exec);
+            inner.tell(answers);
+            // Whoever finds the group full hands it on; nobody else is woken for that.
+            if let Err(error) = if is_full { inner.write_group() } else { Ok(()) } {
+                (calls[at].command, calls[at].reply) = (None, Some(Err(error)));
+                at += 1;
+            }
+            if let Some(slot) = slot {
+                calls[at].reply = Some(inner.wait_for(slot));
+                at += 1;
+            }
+        }
+        if inner.options.durability == Durability::Each
+            && let Err(error) = inner.commit(seen)
+        {
+            calls.iter_mut().for_each(|call| call.reply = Some(Err(error.clone())));
+        }
+        inner.slow_down();
+    }
+
+    /// Stages a command and returns; `done` is called once with its answer when that may leave. `until`, by the clock: it does
+    /// not wait longer for others to write a key. Refused, `done` is called at once.
+    pub fn submit(&self, command: S::Command, until: Option<Duration>, done: Done<S::Reply>) {
+        self.inner.change(|exec| exec.start(&self.inner.around(), command, done, until));
+    }
+
+    /// One command, as [`Engine::run`] does it.
+    pub fn execute(&self, command: S::Command) -> Result<S::Reply> {
+        let mut call = [Call::new(command)];
+        self.run(&mut call);
+        let [call] = call;
+        call.reply.unwrap_or_else(|| Err(Error::bug("a command has no answer")))
+    }
+
+    /// All trees at this moment. Where answers wait for the log, only what is durable shows, and that is all that anybody was
+    /// told of; else everything that was staged.
+    pub fn view(&self) -> ReadView {
+        let inner = &*self.inner;
+        if inner.options.durability != Durability::Each && !inner.is_poisoned() {
+            let mut exec = inner.exec.lock();
+            if exec.core.drafts.iter().any(|draft| draft.is_dirty) || inner.published.load().seqno < exec.core.seqno {
+                let roots = exec.core.drafts.iter_mut().map(|draft| (draft.number, draft.publish())).collect();
+                inner.publish(exec.core.seqno, roots);
+            }
+        }
+        Published::of(inner.published.load(), inner.pages(), &inner.files.accounts.reads)
+    }
+
+    /// Makes all that was staged durable.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.commit_all()
+    }
+
+    /// Committed records of the log.
+    pub fn log(&self) -> LogReader {
+        self.inner.log_reader.clone()
+    }
+
+    /// What is wrong, the worst first; threads that died come as the error of the log.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.inner.health.faults()
+    }
+
+    /// Threads that died, each with its cause.
+    pub fn dead_threads(&self) -> Vec<(String, String)> {
+        self.inner.threads.dead()
+    }
+
+    /// Another share of the budget: sizes follow with the next memtable.
+    pub fn resize(&self, share: u64) -> Result<()> {
+        self.inner.share.store(share, Ordering::Relaxed);
+        let limits = self.inner.limits();
+        self.inner.files.accounts.flush.set_min_reservation(limits.flush_work)?;
+        self.inner.files.accounts.merge.set_min_reservation(limits.merge_work)?;
+        self.inner.flush_due.raise();
+        Ok(())
+    }
+
+    pub fn stats(&self) -> Stats {
+        let exec = self.inner.exec.lock();
+        let tree = |(tree, draft): (&Tree, &crate::tree::Draft)| {
+            let state = tree.state();
+            let frozen: u64 = state.frozen.iter().map(|frozen| frozen.root.records()).sum();
+            TreeStats {
+                records: draft.memtable.records() + frozen,
+                frozen: state.frozen.len(),
+                runs: state.runs.len(),
+                run_bytes: state.runs.iter().map(|run| run.bytes()).sum(),
+            }
+        };
+        Stats {
+            seqno: exec.core.seqno,
+            durable: self.inner.durable.load(Ordering::SeqCst),
+            trees: self.inner.trees.iter().zip(&exec.core.drafts).map(tree).collect(),
+            waiting: exec.waiting.len() + exec.fetching.len(),
+            log_bytes: self.inner.log_end.load(Ordering::SeqCst) - self.inner.log_from.load(Ordering::SeqCst),
+        }
+    }
+
+    /// One step of all that threads would do, for owners without threads. False: nothing was to be done.
+    pub fn step(&self) -> bool {
+        jobs::step(&self.inner)
+    }
+
+    /// Writes all memtables out, however little they hold.
+    pub fn flush(&self) -> Result<()> {
+        jobs::flush_all(&self.inner)
+    }
+
+    /// Sees through what was staged, then stops the threads. Nothing is taken any more.
+    pub fn close(&self) -> Result<()> {
+        let inner = &*self.inner;
+        let committed = inner.commit_all();
+        let answers = {
+            let mut exec = inner.exec.lock();
+            exec.refuses.get_or_insert_with(|| Error::closed("the server is shutting down"));
+            exec.end();
+            std::mem::take(&mut exec.ready)
+        };
+        inner.tell(answers);
+        inner.closing.store(true, Ordering::SeqCst);
+        for signal in [&inner.commit_due, &inner.fetch_due, &inner.flush_due, &inner.merge_due, &inner.job_ended] {
+            signal.raise();
+        }
+        for thread in std::mem::take(&mut *self.running.lock()) {
+            _ = thread.join();
+        }
+        committed.and_then(|()| inner.commit_all())
+    }
+}
+
+impl<S: Store> Inner<S> {
+    /// The answer of a command that was parked. Without threads the work is done here.
+    fn wait_for(&self, slot: Slot<S::Reply>) -> Result<S::Reply> {
+        if self.options.threads {
+            return slot.wait();
+        }
+        loop {
+            if let Some(reply) = slot.take() {
+                return reply;
+            }
+            if !jobs::step(self) {
+                return Err(Error::busy("the command waits for what nobody does"));
+            }
+        }
+    }
+}
+
+impl<S: Store> Drop for Inner<S> {
+    fn drop(&mut self) {
+        let exec = self.exec.get_mut();
+        exec.end();
+        for (done, reply) in std::mem::take(&mut exec.ready) {
+            done(reply);
+        }
+    }
+}

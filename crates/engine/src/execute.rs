@@ -1,0 +1,375 @@
+//! The executor: commands are staged one at a time, on the thread of whoever brings them.
+//!
+//! ```text
+//!                  ┌─ Done ─► its group ─► durable ─► told
+//!   run, submit ─► stage ─┼─ pages ─► `fetching`, its keys held ─► fetched ─► staged anew
+//!                  ├─ locked, memtable or group full ─► `waiting` ─► tried anew when that ends
+//!                  └─ Blocked ─► `blocked` ─► a unit writes one of its keys ─► staged anew, before anything else
+//! ```
+//!
+//! A command that misses drops its changes. On its way again it may find a key that another one holds: then it lets go of its
+//! own and begins anew, so no two wait for each other.
+
+use crate::fetch::Fetched;
+use crate::keylocks::Owner;
+use crate::store::{Staged, Store};
+use crate::tree::Tree;
+use crate::unit::{Core, Miss, Unit};
+use parking_lot::{Condvar, Mutex};
+use ramekin_base::limits::QUEUE_MAX;
+use ramekin_base::{Error, Result, nonblocking, supervise};
+use ramekin_log::Lsn;
+use ramekin_pages::Pages;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Called once with what became of a command, on a thread of the engine: it must not wait.
+pub type Done<R> = Box<dyn FnOnce(Result<R>) + Send>;
+
+/// Commands that may wait for others to write a key.
+const BLOCKED_MAX: usize = 10_000;
+
+/// A command of a batch, and its answer.
+pub struct Call<S: Store> {
+    pub(crate) command: Option<S::Command>,
+    pub reply: Option<Result<S::Reply>>,
+}
+
+impl<S: Store> Call<S> {
+    pub fn new(command: S::Command) -> Self {
+        Self { command: Some(command), reply: None }
+    }
+}
+
+/// A command that waits, and who is told.
+pub(crate) struct Waiting<S: Store> {
+    pub(crate) command: S::Command,
+    pub(crate) done: Done<S::Reply>,
+    pub(crate) owner: Owner,
+    /// Keys of which it needs the records.
+    pub(crate) needs: Vec<(usize, Box<[u8]>)>,
+    pub(crate) fetched: Option<Fetched>,
+}
+
+/// A command that waits for somebody to write a key.
+struct Blocked<S: Store> {
+    keys: Vec<(usize, Box<[u8]>)>,
+    command: S::Command,
+    done: Done<S::Reply>,
+    /// By the clock: whoever waits longer is told so. `None`: it waits as long as the engine is open.
+    until: Option<Duration>,
+}
+
+/// An answer, and who is told it.
+pub(crate) type Answer<S> = (Done<<S as Store>::Reply>, Result<<S as Store>::Reply>);
+
+/// What became of an attempt to stage a command.
+pub(crate) enum Attempt<R> {
+    Done(R),
+    Refused(Error),
+    Miss(Miss),
+    Blocked(Vec<(usize, Box<[u8]>)>),
+}
+
+/// All that is changed under the executor's lock.
+pub(crate) struct Exec<S: Store> {
+    pub(crate) core: Core,
+    /// Answers that leave when the group is durable.
+    pub(crate) answers: Vec<Answer<S>>,
+    /// Answers that leave at once, as soon as the lock is given up.
+    pub(crate) ready: Vec<Answer<S>>,
+    pub(crate) waiting: VecDeque<Waiting<S>>,
+    pub(crate) fetching: VecDeque<Waiting<S>>,
+    blocked: Vec<Blocked<S>>,
+    /// Of these, whose key was written: their turn comes before anything else.
+    woken: VecDeque<Blocked<S>>,
+    next_owner: Owner,
+    /// Nothing is staged while a long change is installed.
+    pub(crate) is_held: bool,
+    /// Why no unit that changes anything is kept.
+    pub(crate) refuses: Option<Error>,
+    /// Answers wait for their group.
+    pub(crate) waits_for_durable: bool,
+    /// Trees whose memtable is full and could not be replaced yet.
+    pub(crate) full: Vec<usize>,
+}
+
+/// What staging needs besides what it changes.
+pub(crate) struct Around<'a, S> {
+    pub(crate) store: &'a S,
+    pub(crate) trees: &'a [Tree],
+    pub(crate) pages: &'a Pages,
+    /// Everything that is committed stands before it in the log.
+    pub(crate) log_end: Lsn,
+}
+
+impl<S: Store> Exec<S> {
+    pub(crate) fn new(core: Core, waits_for_durable: bool) -> Self {
+        Self {
+            core,
+            answers: Vec::new(),
+            ready: Vec::new(),
+            waiting: VecDeque::new(),
+            fetching: VecDeque::new(),
+            blocked: Vec::new(),
+            woken: VecDeque::new(),
+            next_owner: 1,
+            is_held: false,
+            refuses: None,
+            waits_for_durable,
+            full: Vec::new(),
+        }
+    }
+
+    /// Stages a command, and after it those that waited for what it wrote; a unit that is whole is in the group then.
+    pub(crate) fn attempt(
+        &mut self,
+        around: &Around<'_, S>,
+        command: &S::Command,
+        fetched: Option<&Fetched>,
+        owner: Owner,
+    ) -> Attempt<S::Reply> {
+        let outcome = self.attempt_alone(around, command, fetched, owner);
+        while let Some(Blocked { command, done, until, .. }) = self.woken.pop_front() {
+            let outcome = self.attempt_alone(around, &command, None, 0);
+            self.see_through(command, done, until, outcome);
+        }
+        outcome
+    }
+
+    fn attempt_alone(
+        &mut self,
+        around: &Around<'_, S>,
+        command: &S::Command,
+        fetched: Option<&Fetched>,
+        owner: Owner,
+    ) -> Attempt<S::Reply> {
+        if self.is_held || self.core.group.is_full() {
+            return Attempt::Miss(Miss::Group);
+        }
+        self.core.needs.clear();
+        let Around { store, trees, pages, log_end } = *around;
+        let mut unit = Unit { core: &mut self.core, trees, pages, fetched, owner, miss: None };
+        let staged = nonblocking::scope(|| supervise::caught("a command", || store.stage(&mut unit, command)));
+        let outcome = match (staged, unit.miss) {
+            (_, Some(miss)) => Attempt::Miss(miss),
+            (Ok(Staged::Blocked(keys)), None) => Attempt::Blocked(keys),
+            (Ok(Staged::Done(reply)), None) => match &self.refuses {
+                Some(why) if self.core.group.unit_bytes() > 0 => Attempt::Refused(why.clone()),
+                _ => Attempt::Done(reply),
+            },
+            (Err(error), None) => Attempt::Refused(error),
+        };
+        match outcome {
+            Attempt::Done(_) => self.keep_unit(log_end),
+            _ => self.core.drop_unit(),
+        }
+        outcome
+    }
+
+    fn keep_unit(&mut self, log_end: Lsn) {
+        if self.blocked.is_empty() {
+            self.core.keep_unit(log_end);
+            return;
+        }
+        let blocked = &self.blocked;
+        let mut woken = Vec::new();
+        self.core.group.each_key(&mut |tree, key| {
+            let waits = |held: &Blocked<S>| held.keys.iter().any(|(of, wanted)| *of == tree && **wanted == *key);
+            woken.extend(blocked.iter().enumerate().filter(|(_, held)| waits(held)).map(|(at, _)| at));
+        });
+        self.core.keep_unit(log_end);
+        woken.sort_unstable();
+        woken.dedup();
+        // The one that waits longest has its turn first; each is a unit of its own.
+        for (taken, at) in woken.into_iter().enumerate() {
+            self.woken.push_back(self.blocked.remove(at - taken));
+        }
+    }
+
+    /// Stages a command whose answer is given by `done`.
+    pub(crate) fn start(
+        &mut self,
+        around: &Around<'_, S>,
+        command: S::Command,
+        done: Done<S::Reply>,
+        until: Option<Duration>,
+    ) {
+        let outcome = self.attempt(around, &command, None, 0);
+        self.see_through(command, done, until, outcome);
+    }
+
+    /// Answers a command that was staged, or keeps it.
+    fn see_through(
+        &mut self,
+        command: S::Command,
+        done: Done<S::Reply>,
+        until: Option<Duration>,
+        outcome: Attempt<S::Reply>,
+    ) {
+        match outcome {
+            Attempt::Miss(miss) => self.park(command, done, miss),
+            Attempt::Blocked(keys) => self.block(keys, command, done, until),
+            Attempt::Done(reply) => self.answer(done, Ok(reply)),
+            Attempt::Refused(error) => self.answer(done, Err(error)),
+        }
+    }
+
+    /// Keeps a command that could not be staged.
+    pub(crate) fn park(&mut self, command: S::Command, done: Done<S::Reply>, miss: Miss) {
+        if self.waiting.len() + self.fetching.len() >= QUEUE_MAX {
+            let text = format!("{QUEUE_MAX} commands wait already, which is the most allowed; try again");
+            return self.ready.push((done, Err(Error::busy(text))));
+        }
+        let owner = self.new_owner();
+        self.keep(Waiting { command, done, owner, needs: Vec::new(), fetched: None }, miss);
+    }
+
+    /// A number that nobody has had.
+    pub(crate) fn new_owner(&mut self) -> Owner {
+        self.next_owner += 1;
+        self.next_owner - 1
+    }
+
+    /// Puts a command where it is looked at again.
+    fn keep(&mut self, mut waiting: Waiting<S>, miss: Miss) {
+        let Core { locks, needs, .. } = &mut self.core;
+        let is_free = |locks: &crate::keylocks::KeyLocks, owner| {
+            !needs.iter().any(|(tree, key)| locks.is_held(*tree, key, owner))
+        };
+        match miss {
+            Miss::Pages if is_free(locks, waiting.owner) => {
+                needs.iter().for_each(|(tree, key)| locks.hold(*tree, key, waiting.owner));
+                waiting.needs = std::mem::take(needs);
+                self.fetching.push_back(waiting);
+                return;
+            }
+            // What was fetched for it may change as soon as it lets go.
+            Miss::Pages | Miss::Locked => {
+                locks.release(waiting.owner);
+                waiting.fetched = None;
+            }
+            Miss::Full(tree) if !self.full.contains(&tree) => self.full.push(tree),
+            Miss::Full(_) | Miss::Group => {}
+        }
+        self.waiting.push_back(waiting);
+    }
+
+    fn block(
+        &mut self,
+        keys: Vec<(usize, Box<[u8]>)>,
+        command: S::Command,
+        done: Done<S::Reply>,
+        until: Option<Duration>,
+    ) {
+        if self.blocked.len() >= BLOCKED_MAX {
+            let text =
+                format!("{BLOCKED_MAX} commands wait for keys to be written, which is the most allowed; try again");
+            return self.ready.push((done, Err(Error::busy(text))));
+        }
+        self.blocked.push(Blocked { keys, command, done, until });
+    }
+
+    /// An answer leaves when what it depends on is durable, or at once.
+    fn answer(&mut self, done: Done<S::Reply>, reply: Result<S::Reply>) {
+        match self.waits_for_durable && !self.core.group.is_empty() {
+            true => self.answers.push((done, reply)),
+            false => self.ready.push((done, reply)),
+        }
+    }
+
+    /// Stages a command again whose turn has come.
+    pub(crate) fn again(&mut self, around: &Around<'_, S>, waiting: Waiting<S>) {
+        let outcome = self.attempt(around, &waiting.command, waiting.fetched.as_ref(), waiting.owner);
+        let Waiting { command, done, owner, .. } = match outcome {
+            Attempt::Miss(miss) => return self.keep(waiting, miss),
+            _ => waiting,
+        };
+        self.core.locks.release(owner);
+        match outcome {
+            Attempt::Done(reply) => self.answer(done, Ok(reply)),
+            Attempt::Refused(error) => self.answer(done, Err(error)),
+            Attempt::Blocked(keys) => self.block(keys, command, done, None),
+            Attempt::Miss(_) => {}
+        }
+    }
+
+    /// A command whose records could not be fetched.
+    pub(crate) fn give_up(&mut self, waiting: Waiting<S>, error: Error) {
+        self.core.locks.release(waiting.owner);
+        self.ready.push((waiting.done, Err(error)));
+    }
+
+    /// Stages again what waits, each once, in order.
+    pub(crate) fn serve(&mut self, around: &Around<'_, S>) {
+        for _ in 0..self.waiting.len() {
+            if self.is_held || self.core.group.is_full() {
+                return;
+            }
+            let Some(waiting) = self.waiting.pop_front() else { return };
+            self.again(around, waiting);
+        }
+    }
+
+    /// Answers wait for a commit, or the group takes no other unit.
+    pub(crate) fn is_commit_due(&self) -> bool {
+        !self.answers.is_empty() || self.core.group.is_full()
+    }
+
+    /// Tells those whose time is over; when the next one's is.
+    pub(crate) fn expire(&mut self, now: Duration) -> Option<Duration> {
+        let is_over = |held: &Blocked<S>| held.until.is_some_and(|until| until <= now);
+        while let Some(at) = self.blocked.iter().position(is_over) {
+            let text = "nobody wrote a key that the command waits for within its time";
+            self.ready.push((self.blocked.remove(at).done, Err(Error::new(ramekin_base::Kind::Cancelled, text))));
+        }
+        self.blocked.iter().filter_map(|held| held.until).min()
+    }
+
+    /// The engine closes: nobody is left without a word.
+    pub(crate) fn end(&mut self) {
+        let closed = || Error::closed("the server is shutting down");
+        let parked = self.waiting.drain(..).chain(self.fetching.drain(..));
+        self.ready.extend(parked.map(|waiting| (waiting.done, Err(closed()))));
+        self.ready.extend(self.blocked.drain(..).map(|blocked| (blocked.done, Err(closed()))));
+    }
+}
+
+/// Where a thread waits for the answer of one command.
+pub(crate) struct Slot<R>(Arc<(Mutex<Option<Result<R>>>, Condvar)>);
+
+impl<R: Send + 'static> Slot<R> {
+    /// The slot, and what fills it. A filler that is dropped fills it, too.
+    pub(crate) fn new() -> (Self, Done<R>) {
+        struct Filler<R>(Arc<(Mutex<Option<Result<R>>>, Condvar)>);
+        impl<R> Drop for Filler<R> {
+            fn drop(&mut self) {
+                let mut slot = self.0.0.lock();
+                slot.get_or_insert_with(|| Err(Error::closed("the server is shutting down")));
+                self.0.1.notify_one();
+            }
+        }
+        let slot = Arc::new((Mutex::new(None), Condvar::new()));
+        let filler = Filler(slot.clone());
+        let done = move |reply| {
+            let filler = filler;
+            *filler.0.0.lock() = Some(reply);
+        };
+        (Self(slot), Box::new(done))
+    }
+
+    pub(crate) fn take(&self) -> Option<Result<R>> {
+        self.0.0.lock().take()
+    }
+
+    pub(crate) fn wait(self) -> Result<R> {
+        let mut slot = self.0.0.lock();
+        loop {
+            if let Some(reply) = slot.take() {
+                return reply;
+            }
+            self.0.1.wait(&mut slot);
+        }
+    }
+}

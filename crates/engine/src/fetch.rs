@@ -1,0 +1,131 @@
+//! Records that commands need and that are not in memory: read for many commands in one batch, and copied, so that nothing that
+//! enters the cache meanwhile takes them away again.
+//!
+//! ```text
+//!   parked commands ─► their keys, of each tree ─► get_many: all pages of a step in one submission ─► each command staged anew
+//! ```
+//!
+//! A record stays the newest of its key while the command holds the key.
+
+use crate::tree::Tree;
+use ramekin_base::{Error, Result};
+use ramekin_memory::{Account, Reservation};
+use ramekin_pages::Pages;
+use ramekin_runs::{Entry, Found, Value};
+use std::collections::HashMap;
+
+/// A value is fetched for a command up to this length; longer ones are read by pieces from a view.
+const VALUE_MAX: u64 = 1 << 20;
+/// What a record takes besides its key and its value.
+const RECORD_BYTES: u64 = 160;
+
+/// A record of its own; `None` inside: the key has none.
+struct Record {
+    value: Option<Held>,
+    weight: i64,
+    first: bool,
+}
+
+enum Held {
+    Value(Box<[u8]>),
+    Deleted,
+}
+
+/// Records that were read for one command.
+pub(crate) struct Fetched {
+    records: HashMap<(usize, Box<[u8]>), Record>,
+    memory: Reservation,
+}
+
+impl Fetched {
+    pub(crate) fn new(account: &Account) -> Result<Self> {
+        Ok(Self { records: HashMap::new(), memory: account.try_reserve(0)? })
+    }
+
+    /// What was read under a key: `Some(None)`: there is no record.
+    pub(crate) fn get<'a>(&'a self, tree: usize, key: &'a [u8]) -> Option<Option<Entry<'a>>> {
+        // A map by pairs is asked by a pair of its own; commands that wait for the disk are few.
+        let record = self.records.get(&(tree, Box::from(key)))?;
+        let value = match &record.value {
+            Some(Held::Value(value)) => Value::Inline(value),
+            Some(Held::Deleted) => Value::Deleted,
+            None => return Some(None),
+        };
+        Some(Some(Entry { key, value, weight: record.weight, first: record.first }))
+    }
+
+    fn add(&mut self, pages: &Pages, tree: usize, key: &[u8], found: Option<&Found<'_>>) -> Result<()> {
+        let big = found.and_then(Found::big);
+        let len = match found.map(|found| found.entry.value) {
+            Some(Value::Inline(value)) => value.len() as u64,
+            Some(Value::Big(extent)) if extent.len > VALUE_MAX => {
+                let text =
+                    format!("a value of {} bytes is in the way; a command takes at most {VALUE_MAX}", extent.len);
+                return Err(Error::too_large(text));
+            }
+            Some(Value::Big(extent)) => extent.len,
+            _ => 0,
+        };
+        self.memory.grow(RECORD_BYTES + key.len() as u64 + len)?;
+        let value = match (found.map(|found| found.entry.value), big) {
+            (None, _) => None,
+            (Some(Value::Inline(value)), _) => Some(Held::Value(value.into())),
+            (Some(Value::Big(_)), Some(big)) => {
+                let mut value = vec![0; len as usize];
+                big.read(pages, 0, &mut value)?;
+                Some(Held::Value(value.into()))
+            }
+            _ => Some(Held::Deleted),
+        };
+        let (weight, first) = found.map_or((0, false), |found| (found.entry.weight, found.entry.first));
+        self.records.insert((tree, key.into()), Record { value, weight, first });
+        Ok(())
+    }
+}
+
+/// A command's part of a batch: what it needs, and where that goes.
+pub(crate) struct Wanted<'a> {
+    pub(crate) needs: &'a [(usize, Box<[u8]>)],
+    pub(crate) fetched: &'a mut Fetched,
+    pub(crate) outcome: Result<()>,
+}
+
+/// Reads what commands need, tree by tree, each in one batch. What fails fails for the commands that need it.
+pub(crate) fn fetch<'a>(trees: &[Tree], pages: &Pages, wanted: &mut [Wanted<'a>]) {
+    for (number, tree) in trees.iter().enumerate() {
+        let mut keys: Vec<(&'a [u8], usize)> = Vec::new();
+        for (command, want) in wanted.iter().enumerate() {
+            let of_tree = want.needs.iter().filter(|(of, _)| *of == number);
+            keys.extend(of_tree.map(|(_, key)| (&**key, command)));
+        }
+        if keys.is_empty() {
+            continue;
+        }
+        let state = tree.state();
+        let asked: Vec<&[u8]> = keys.iter().map(|(key, _)| *key).collect();
+        let batch = state.below.get_many(pages, &asked, &mut |at, found| {
+            let (key, command) = keys[at];
+            let want = &mut wanted[command];
+            let added = want.fetched.add(pages, number, key, found);
+            if want.outcome.is_ok() {
+                want.outcome = added;
+            }
+            Ok(())
+        });
+        if batch.is_err() {
+            one_by_one(tree, number, pages, &keys, wanted);
+        }
+    }
+}
+
+/// A page of the batch is damaged, or there was no memory for all: each command has its own outcome.
+fn one_by_one(tree: &Tree, number: usize, pages: &Pages, keys: &[(&[u8], usize)], wanted: &mut [Wanted<'_>]) {
+    let state = tree.state();
+    for (key, command) in keys {
+        let want = &mut wanted[*command];
+        let read = state.below.get_many(pages, &[key], &mut |_, found| want.fetched.add(pages, number, key, found));
+        if want.outcome.is_ok() {
+            want.outcome = read;
+        }
+    }
+}

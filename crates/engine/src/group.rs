@@ -1,0 +1,130 @@
+//! The records of all units that wait for the next commit of the log, as bytes.
+//!
+//! ```text
+//!   bytes   record │ record │ head effect effect END effect END │ head effect ...
+//!                           cut                                 cut       ▲ unit under way: dropped, or kept by END
+//! ```
+//!
+//! Two of them take turns: one is filled while the other is written. Neither grows beyond what was booked when the engine
+//! opened, so that whatever is staged can be logged.
+
+use crate::effects;
+use ramekin_base::Result;
+use ramekin_log::Log;
+use ramekin_memory::{Account, Reservation};
+use ramekin_runs::Entry;
+
+/// A group that has so many bytes takes no other unit.
+pub(crate) const GROUP_BYTES: usize = 512 << 10;
+/// A record ends behind the effect that makes it as long as this.
+const RECORD_BYTES: usize = 32 << 10;
+
+/// Records on their way to the log.
+pub(crate) struct Group {
+    bytes: Vec<u8>,
+    /// Where each record ends, and the unit that goes on behind it; 0: none does.
+    cuts: Vec<(usize, u64)>,
+    /// Where the unit under way begins, and how many cuts there were.
+    unit: (usize, usize),
+    /// The number of the last unit in it; 0: none.
+    pub(crate) last: u64,
+    _memory: Reservation,
+}
+
+impl Group {
+    /// For units of at most `unit_bytes`; `account` pays for all that it may hold.
+    pub(crate) fn new(unit_bytes: usize, account: &Account) -> Result<Self> {
+        let (bytes, cuts) = (Self::most(unit_bytes), Self::cuts(unit_bytes));
+        let _memory = account.try_reserve((bytes + cuts * size_of::<(usize, u64)>()) as u64)?;
+        Ok(Self { bytes: Vec::with_capacity(bytes), cuts: Vec::with_capacity(cuts), unit: (0, 0), last: 0, _memory })
+    }
+
+    /// Bytes that it holds at most, and its records.
+    fn most(unit_bytes: usize) -> usize {
+        GROUP_BYTES + unit_bytes + 64
+    }
+
+    fn cuts(unit_bytes: usize) -> usize {
+        Self::most(unit_bytes) / RECORD_BYTES + 2
+    }
+
+    /// Makes room in the log for two groups: the one that is filled, and the one that is written meanwhile.
+    pub(crate) fn make_room(log: &mut Log, unit_bytes: usize) -> Result<()> {
+        log.make_room(2 * Self::cuts(unit_bytes), 2 * Self::most(unit_bytes))
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.bytes.len() >= GROUP_BYTES
+    }
+
+    /// Bytes of the unit under way.
+    pub(crate) fn unit_bytes(&self) -> usize {
+        self.bytes.len() - self.unit.0
+    }
+
+    fn record_from(&self) -> usize {
+        self.cuts.last().map_or(0, |(end, _)| *end)
+    }
+
+    /// Adds an effect of the unit `seqno`.
+    pub(crate) fn put(&mut self, seqno: u64, tree: usize, entry: &Entry<'_>) {
+        if self.bytes.len() == self.record_from() {
+            effects::begin(&mut self.bytes, seqno);
+        } else if self.bytes.len() - self.record_from() >= RECORD_BYTES {
+            self.cuts.push((self.bytes.len(), seqno));
+            effects::begin(&mut self.bytes, seqno);
+        }
+        effects::put(&mut self.bytes, tree, entry);
+    }
+
+    /// Calls `each` with tree and key of each effect of the unit under way.
+    pub(crate) fn each_key(&self, each: &mut dyn FnMut(usize, &[u8])) {
+        let (mut from, cuts) = (self.unit.0, &self.cuts[self.unit.1..]);
+        let mut began = self.cuts[..self.unit.1].last().map_or(0, |(end, _)| *end);
+        for end in cuts.iter().map(|(end, _)| *end).chain([self.bytes.len()]) {
+            let head = if from == began { effects::HEAD } else { 0 };
+            effects::each_key(&self.bytes[..end], from + head, each);
+            (from, began) = (end, end);
+        }
+    }
+
+    /// The unit under way is whole.
+    pub(crate) fn keep_unit(&mut self, seqno: u64) {
+        effects::end(&mut self.bytes);
+        if self.bytes.len() - self.record_from() >= RECORD_BYTES {
+            self.cuts.push((self.bytes.len(), 0));
+        }
+        self.unit = (self.bytes.len(), self.cuts.len());
+        self.last = seqno;
+    }
+
+    /// The unit under way is no more.
+    pub(crate) fn drop_unit(&mut self) {
+        self.bytes.truncate(self.unit.0);
+        self.cuts.truncate(self.unit.1);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// Appends its records to the log, where room was made for them. Another unit is under way in no group that is written.
+    pub(crate) fn append(&self, log: &mut Log) -> Result<()> {
+        let mut from = 0;
+        let rest = (self.bytes.len() > self.record_from()).then_some((self.bytes.len(), 0));
+        let mut request = self.last;
+        for (end, goes_on) in self.cuts.iter().copied().chain(rest) {
+            // Records between two ends of units are one request, with the number of the unit that is long.
+            request = if goes_on == 0 { request } else { goes_on };
+            log.append_part(request, &self.bytes[from..end], goes_on == 0)?;
+            from = end;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.cuts.clear();
+        (self.unit, self.last) = ((0, 0), 0);
+    }
+}

@@ -1,0 +1,375 @@
+//! Work beside commands: commits that nobody leads, fetches, flushes, merges.
+//!
+//! ```text
+//!   committer   answers wait, or the interval has passed          fetcher   all parked commands' pages in one batch
+//!   flusher     frozen memtable ─► run ─► manifest ─► trim        merger    neighbours ─► one run, file by file
+//! ```
+//!
+//! A flush and a merge prepare their files without a lock and are installed by a swap under the executor's. Each has memory for
+//! good, so what frees memory never waits for memory. A panic ends the job alone; it is tried again later and later.
+
+use crate::engine::Inner;
+use crate::execute::Waiting;
+use crate::fetch::{Fetched, Wanted, fetch};
+use crate::health::Source;
+use crate::manifest;
+use crate::options::Durability;
+use crate::store::Store;
+use crate::tree::{CLEAN, Draft, Frozen, Tree};
+use ramekin_base::{Error, Result, supervise};
+use ramekin_runs::compaction::{RUNS_MAX, TIER, due, merge_file};
+use ramekin_runs::{Run, RunFile};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Threads look at the clock so often.
+const LOOK: Duration = Duration::from_millis(250);
+/// A memtable that nobody wrote for so long is written out, if it holds as much as this.
+const IDLE_MS: u64 = 2_000;
+const IDLE_BYTES: usize = 64 << 10;
+/// Frozen memtables of one tree.
+const FROZEN_MAX: usize = 1;
+/// Commands whose pages are read in one batch.
+const FETCH_MAX: usize = 256;
+/// A write waits at most so long for merges that are behind.
+const DELAY_MAX: Duration = Duration::from_millis(1);
+
+pub(crate) fn run_committer<S: Store>(inner: &Inner<S>) -> Result<()> {
+    let (mut seen, mut synced) = (0, inner.options.clock.now());
+    let every = match inner.options.durability {
+        Durability::Interval(every) => every,
+        Durability::Each | Durability::No => LOOK,
+    };
+    while !inner.is_closing() {
+        seen = inner.commit_due.wait_past(seen, every.min(LOOK));
+        let now = inner.options.clock.now();
+        let is_over = matches!(inner.options.durability, Durability::Interval(_)) && now >= synced + every;
+        let is_due = inner.exec.lock().is_commit_due();
+        if is_due || is_over {
+            synced = now;
+            // What failed closed the store, and says so to whoever waits.
+            _ = commit_once(inner);
+        }
+        inner.try_room();
+        expire(inner);
+    }
+    Ok(())
+}
+
+fn commit_once<S: Store>(inner: &Inner<S>) -> Result<()> {
+    supervise::caught("a commit of the log", || inner.commit_all())
+}
+
+/// Tells those who waited too long for a key.
+fn expire<S: Store>(inner: &Inner<S>) {
+    let answers = {
+        let mut exec = inner.exec.lock();
+        exec.expire(inner.options.clock.now());
+        std::mem::take(&mut exec.ready)
+    };
+    inner.tell(answers);
+}
+
+pub(crate) fn run_fetcher<S: Store>(inner: &Inner<S>) -> Result<()> {
+    let mut seen = 0;
+    while !inner.is_closing() {
+        seen = inner.fetch_due.wait_past(seen, LOOK);
+        while fetch_some(inner) {}
+    }
+    Ok(())
+}
+
+/// Reads what parked commands need, and stages them anew. False: none is parked.
+fn fetch_some<S: Store>(inner: &Inner<S>) -> bool {
+    let mut parked: Vec<Waiting<S>> = {
+        let mut exec = inner.exec.lock();
+        let some = exec.fetching.len().min(FETCH_MAX);
+        exec.fetching.drain(..some).collect()
+    };
+    if parked.is_empty() {
+        return false;
+    }
+    let outcomes = fetch_for(inner, &mut parked);
+    inner.change(|exec| {
+        for (waiting, outcome) in parked.into_iter().zip(outcomes) {
+            match outcome {
+                Ok(()) => exec.again(&inner.around(), waiting),
+                Err(error) => exec.give_up(waiting, error),
+            }
+        }
+    });
+    true
+}
+
+fn fetch_for<S: Store>(inner: &Inner<S>, parked: &mut [Waiting<S>]) -> Vec<Result<()>> {
+    let mut wanted = Vec::with_capacity(parked.len());
+    for waiting in parked.iter_mut() {
+        let mut outcome = Ok(());
+        if waiting.fetched.is_none() {
+            match Fetched::new(&inner.files.accounts.reads) {
+                Ok(fetched) => waiting.fetched = Some(fetched),
+                Err(error) => outcome = Err(error),
+            }
+        }
+        if let Some(fetched) = waiting.fetched.as_mut() {
+            wanted.push(Wanted { needs: &waiting.needs, fetched, outcome });
+        }
+    }
+    let read = supervise::caught("a fetch for commands", || {
+        fetch(&inner.trees, inner.pages(), &mut wanted);
+        Ok(())
+    });
+    let outcomes = wanted.into_iter().map(|want| want.outcome).collect::<Vec<_>>();
+    match read {
+        Ok(()) if outcomes.len() == parked.len() => outcomes,
+        Ok(()) => parked.iter().map(|_| Err(Error::busy("no memory to read with; try again"))).collect(),
+        Err(error) => parked.iter().map(|_| Err(error.clone())).collect(),
+    }
+}
+
+pub(crate) fn run_flusher<S: Store>(inner: &Inner<S>) -> Result<()> {
+    let mut seen = 0;
+    while !inner.is_closing() {
+        tidy(inner);
+        while !inner.is_closing() && flush_one(inner).unwrap_or(false) {}
+        seen = inner.flush_due.wait_past(seen, LOOK);
+    }
+    Ok(())
+}
+
+pub(crate) fn run_merger<S: Store>(inner: &Inner<S>) -> Result<()> {
+    let mut seen = 0;
+    while !inner.is_closing() {
+        while !inner.is_closing() && merge_one(inner).unwrap_or(false) {}
+        seen = inner.merge_due.wait_past(seen, LOOK);
+    }
+    Ok(())
+}
+
+/// One step of everything, in one thread. False: there was nothing to do.
+pub(crate) fn step<S: Store>(inner: &Inner<S>) -> bool {
+    let is_due = inner.exec.lock().is_commit_due();
+    let mut did = is_due && commit_once(inner).is_ok();
+    did |= fetch_some(inner);
+    tidy(inner);
+    did |= flush_one(inner).unwrap_or(false);
+    did |= merge_one(inner).unwrap_or(false);
+    inner.try_room();
+    expire(inner);
+    did
+}
+
+/// Freezes memtables that pin too much of the log, or that nobody writes any more.
+fn tidy<S: Store>(inner: &Inner<S>) {
+    let (now_ms, limits) = (inner.now_ms(), inner.limits());
+    inner.change(|exec| {
+        let end = inner.log_end.load(Ordering::SeqCst);
+        for tree in 0..inner.trees.len() {
+            let draft = &mut exec.core.drafts[tree];
+            if draft.seen.0 != draft.last {
+                draft.seen = (draft.last, now_ms);
+            }
+            let is_idle = now_ms - draft.seen.1 >= IDLE_MS && draft.memtable.used_bytes() >= IDLE_BYTES;
+            let pins = end.saturating_sub(draft.from) >= limits.log_bytes;
+            if draft.from != CLEAN && (is_idle || pins) {
+                inner.rotate(exec, tree);
+            }
+        }
+    });
+}
+
+impl<S: Store> Inner<S> {
+    /// A new memtable takes the place of a tree's, which waits for its flush. False: too many wait already, or there is no memory.
+    pub(crate) fn rotate(&self, exec: &mut crate::execute::Exec<S>, tree: usize) -> bool {
+        let state = self.trees[tree].state();
+        if state.frozen.len() >= FROZEN_MAX || state.runs.len() >= RUNS_MAX {
+            return false;
+        }
+        let draft = &mut exec.core.drafts[tree];
+        if draft.from == CLEAN {
+            return false;
+        }
+        let Ok(new) = Draft::new(draft.number + 1, self.limits().memtable_bytes, &self.files.accounts.memtables) else {
+            return false;
+        };
+        let full = std::mem::replace(draft, new);
+        self.trees[tree].add_frozen(full.freeze());
+        self.flush_due.raise();
+        true
+    }
+
+    /// Replaces memtables that are full, and stages again what waited for that.
+    pub(crate) fn rotate_full(&self, exec: &mut crate::execute::Exec<S>) {
+        let full = std::mem::take(&mut exec.full);
+        let left: Vec<usize> = full.iter().copied().filter(|tree| !self.rotate(exec, *tree)).collect();
+        let has_place = left.len() < full.len();
+        exec.full.extend(left);
+        if has_place {
+            exec.serve(&self.around());
+        }
+    }
+
+    /// Where merges are behind, whoever writes waits a little for them.
+    pub(crate) fn slow_down(&self) {
+        let most = self.trees.iter().map(|tree| tree.state().runs.len()).max().unwrap_or(0);
+        if most > TIER + 1 && self.options.threads {
+            let part = (most - TIER) as u32;
+            self.merge_due.raise();
+            self.job_ended.wait_past(self.job_ended.count(), DELAY_MAX * part.min(RUNS_MAX as u32) / RUNS_MAX as u32);
+        }
+    }
+
+    /// Writes the manifest, and takes note of what became of it.
+    pub(crate) fn commit_manifest(&self) -> Result<()> {
+        let _one = self.manifest.lock();
+        let written = manifest::commit(self, None);
+        self.health.note(Source::Manifest, &written, self.now_ms());
+        written
+    }
+}
+
+/// Writes the oldest frozen memtable out. False: there is none, or the last try failed just now.
+pub(crate) fn flush_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
+    if inner.health.waits(Source::Flush, inner.now_ms()) || inner.is_poisoned() {
+        return Ok(false);
+    }
+    let first = |tree| Some((tree, Tree::state(tree).frozen.first().cloned()?));
+    let oldest = inner.trees.iter().filter_map(first).min_by_key(|(_, held)| held.from);
+    let Some((tree, frozen)) = oldest else { return Ok(false) };
+    let flushed = supervise::caught("a flush", || flush(inner, tree, &frozen));
+    inner.health.note(Source::Flush, &flushed, inner.now_ms());
+    inner.job_ended.raise();
+    flushed.map(|()| true)
+}
+
+fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Result<()> {
+    // The log first: no file holds what a start would not find in it.
+    inner.commit(frozen.last)?;
+    let run = inner.files.flush(&frozen.root, &tree.options, tree.state().runs.is_empty())?;
+    inner.change(|_| {
+        tree.flushed(frozen, run);
+        inner.publish_again();
+    });
+    inner.merge_due.raise();
+    inner.commit_manifest()
+}
+
+/// Merges neighbouring runs of some tree if it is due. False: it is not.
+pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
+    if inner.health.waits(Source::Merge, inner.now_ms()) || inner.is_poisoned() {
+        return Ok(false);
+    }
+    for tree in &inner.trees {
+        let runs = tree.state().runs.clone();
+        let sizes: Vec<u64> = runs.iter().map(|run| run.bytes()).collect();
+        let at_rest = tree.state().frozen.is_empty();
+        let Some(range) = due(&sizes, at_rest) else { continue };
+        let merged = supervise::caught("a merge", || merge(inner, tree, runs.to_vec(), range.clone()));
+        inner.health.note(Source::Merge, &merged, inner.now_ms());
+        inner.job_ended.raise();
+        return merged.map(|()| true);
+    }
+    Ok(false)
+}
+
+/// `runs` are those of the tree when it began: only flushes add others, behind them.
+fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range: Range<usize>) -> Result<()> {
+    let (bottom, shape) = (range.start == 0, tree.options.shape());
+    let (mut known, mut inputs) = (runs.len(), runs[range.clone()].to_vec());
+    let mut outputs: Vec<Arc<RunFile>> = Vec::new();
+    loop {
+        if inner.is_closing() {
+            return Err(abandoned(inner, &outputs, bottom));
+        }
+        let step = inner.files.write(|name| {
+            let step = merge_file(inner.pages(), &inner.files.accounts.merge, &inputs, (shape, bottom), name)?;
+            let file = step.file.map(|path| inner.files.open_one(&path)).transpose()?;
+            let Some(next) = step.next else { return Ok((file, None)) };
+            let cut = |run: &Arc<Run>| Ok(Arc::new(run.cut(inner.pages(), &next, &inner.files.accounts.runs)?));
+            Ok((file, Some(inputs.iter().map(cut).collect::<Result<Vec<_>>>()?)))
+        });
+        let (file, rest) = match step {
+            Ok(step) => step,
+            Err(error) => {
+                _ = abandoned(inner, &outputs, bottom);
+                return Err(error);
+            }
+        };
+        outputs.extend(file);
+        let Some(rest) = rest else { break };
+        inputs = rest;
+        if bottom {
+            // At the bottom each file counts at once, so that what it replaces can go.
+            let first = Run::new(outputs.iter().chain(inputs[0].files()).cloned().collect())?;
+            let others = inputs[1..].iter().chain(&runs[range.end..]).cloned();
+            install(inner, tree, std::iter::once(Arc::new(first)).chain(others).collect(), &mut known)?;
+        }
+    }
+    drop(inputs);
+    let output = if outputs.is_empty() { None } else { Some(Arc::new(Run::new(outputs)?)) };
+    runs.splice(range, output);
+    install(inner, tree, runs, &mut known)
+}
+
+/// A merge that does not go on: above the bottom nothing names what it wrote.
+fn abandoned<S: Store>(inner: &Inner<S>, outputs: &[Arc<RunFile>], bottom: bool) -> Error {
+    for file in outputs.iter().filter(|_| !bottom) {
+        _ = inner.files.storage.name_of(file.path()).and_then(|name| inner.files.storage.discard(&name));
+    }
+    Error::closed("the server is shutting down")
+}
+
+/// Swaps in what a merge made of the first `known` runs, and names it in the manifest.
+fn install<S: Store>(inner: &Inner<S>, tree: &Tree, mut list: Vec<Arc<Run>>, known: &mut usize) -> Result<()> {
+    inner.change(|_| {
+        let newer = tree.state().runs[*known..].to_vec();
+        *known = list.len();
+        list.extend(newer);
+        tree.set_runs(list);
+        inner.publish_again();
+    });
+    inner.commit_manifest()
+}
+
+/// Freezes and writes out all memtables.
+pub(crate) fn flush_all<S: Store>(inner: &Inner<S>) -> Result<()> {
+    (0..inner.trees.len()).try_for_each(|tree| flush_tree(inner, tree))
+}
+
+/// Writes out what the memtables of a tree hold now.
+pub(crate) fn flush_tree<S: Store>(inner: &Inner<S>, tree: usize) -> Result<()> {
+    let last = {
+        let exec = inner.exec.lock();
+        let draft = &exec.core.drafts[tree];
+        if draft.from == CLEAN { draft.number - 1 } else { draft.number }
+    };
+    loop {
+        inner.commit_all()?;
+        {
+            let mut exec = inner.exec.lock();
+            if exec.core.drafts[tree].number <= last {
+                inner.rotate(&mut exec, tree);
+            }
+            let is_newer = exec.core.drafts[tree].number > last;
+            if is_newer && inner.trees[tree].state().frozen.iter().all(|frozen| frozen.number > last) {
+                return Ok(());
+            }
+        }
+        if inner.options.threads {
+            let seen = inner.job_ended.count();
+            inner.flush_due.raise();
+            inner.merge_due.raise();
+            inner.job_ended.wait_past(seen, LOOK);
+            let failed = inner.health.of(Source::Flush).or_else(|| inner.health.of(Source::Merge));
+            if let Some(error) =
+                failed.or_else(|| inner.is_closing().then(|| Error::closed("the server is shutting down")))
+            {
+                return Err(error);
+            }
+        } else if !flush_one(inner)? && !merge_one(inner)? {
+            return Err(Error::busy("a memtable cannot be written out for the moment"));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What a start finds of a store: the runs of each tree, and from where on the log is needed.
+//!
+//! ```text
+//!   head    seqno of the last unit                          part n   tree n: its name, the last unit in its runs, and the
+//!           the log from the oldest unflushed effect on              runs, oldest first: files with the first key that counts
+//! ```
+//!
+//! A commit names files that are synced; those that it names no more go when their last reader leaves.
+
+use crate::engine::Inner;
+use crate::files::Files;
+use crate::store::Store;
+use crate::tree::{CLEAN, Tree};
+use ramekin_base::{Error, Result};
+use ramekin_log::Lsn;
+use ramekin_runs::{Run, RunFile};
+use ramekin_storage::{Head, Manifest, Storage, read_app};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What the store says anew with each commit.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct HeadJson {
+    pub(crate) seqno: u64,
+}
+
+/// A tree. Its files stand in the part's list, in the order of its runs.
+#[derive(Debug, Serialize, Deserialize)]
+struct TreeJson {
+    name: String,
+    flushed: u64,
+    runs: Vec<Vec<FileJson>>,
+}
+
+/// A file of a run.
+#[derive(Debug, Serialize, Deserialize)]
+struct FileJson {
+    file: String,
+    /// The first key that counts, in hexadecimal; empty: all do.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    from: String,
+}
+
+impl TreeJson {
+    /// A tree as it is, and a run that comes on top of it.
+    fn of(tree: &Tree, storage: &Storage, more: Option<&Arc<Run>>) -> Result<Self> {
+        let state = tree.state();
+        let file =
+            |file: &Arc<RunFile>| Ok(FileJson { file: storage.name_of(file.path())?, from: to_hex(file.from()) });
+        let run = |run: &Arc<Run>| run.files().iter().map(file).collect::<Result<Vec<_>>>();
+        let runs = state.runs.iter().chain(more).map(run).collect::<Result<_>>()?;
+        Ok(Self { name: tree.options.name.to_owned(), flushed: state.flushed, runs })
+    }
+
+    fn files(&self) -> Vec<String> {
+        self.runs.iter().flatten().map(|file| file.file.clone()).collect()
+    }
+}
+
+/// Writes what a start will find; `more`: a run of a tree, which is the unit of that number. The caller holds `manifest`.
+pub(crate) fn commit<S: Store>(inner: &Inner<S>, more: Option<(usize, &Arc<Run>, u64)>) -> Result<()> {
+    let (log_from, durable) = {
+        let exec = inner.exec.lock();
+        let drafts = exec.core.drafts.iter().map(|draft| draft.from).min().unwrap_or(CLEAN);
+        let frozen = |tree: &Tree| tree.state().frozen.iter().map(|frozen| frozen.from).min();
+        let frozen = inner.trees.iter().filter_map(frozen).min().unwrap_or(CLEAN);
+        let end = inner.log_end.load(Ordering::SeqCst);
+        (drafts.min(frozen).min(end), end)
+    };
+    let of = |(number, tree)| {
+        let more = more.filter(|(of, ..)| *of == number).map(|(_, run, _)| run);
+        TreeJson::of(tree, &inner.files.storage, more)
+    };
+    let parts = inner.trees.iter().enumerate().map(of).collect::<Result<Vec<_>>>()?;
+    let seqno = parts.iter().map(|part| part.flushed).max().unwrap_or(0).max(inner.durable.load(Ordering::SeqCst));
+    let seqno = more.map_or(seqno, |(.., number)| number.max(seqno));
+    let head = Head::new(log_from..durable, &HeadJson { seqno })?;
+    let written = inner.files.storage.commit(head, &mut |sink, _| {
+        (0..).zip(&parts).try_for_each(|(number, part)| sink.part(number, part.files(), part))
+    });
+    if written.is_ok() {
+        inner.log_from.store(log_from, Ordering::SeqCst);
+    }
+    written
+}
+
+/// The trees as a manifest has them, opened.
+pub(crate) fn open_trees(
+    options: &[crate::TreeOptions],
+    manifest: Option<&mut Manifest>,
+    files: &Files,
+) -> Result<Box<[Tree]>> {
+    let mut found: Vec<Option<TreeJson>> = options.iter().map(|_| None).collect();
+    if let Some(manifest) = manifest {
+        manifest.each_part(&mut |number, app| {
+            let json: TreeJson = read_app(app)?;
+            let place = found.get_mut(number as usize);
+            let known = options.get(number as usize).is_some_and(|tree| tree.name == json.name);
+            match place.filter(|_| known) {
+                Some(place) => *place = Some(json),
+                None => {
+                    let text = format!(
+                        "the manifest has a tree {number} of the name '{}', which this store does not",
+                        json.name
+                    );
+                    return Err(Error::unsupported(text));
+                }
+            }
+            Ok(())
+        })?;
+    }
+    let open = |(options, json): (&crate::TreeOptions, Option<TreeJson>)| {
+        let json = json.unwrap_or(TreeJson { name: String::new(), flushed: 0, runs: Vec::new() });
+        let runs = json.runs.iter().map(|run| open_run(run, files)).collect::<Result<_>>()?;
+        Ok(Tree::new(*options, runs, json.flushed))
+    };
+    options.iter().zip(found).map(open).collect()
+}
+
+fn open_run(run: &[FileJson], files: &Files) -> Result<Arc<Run>> {
+    let open = |file: &FileJson| {
+        let from = from_hex(&file.from).ok_or_else(|| Error::corrupt("the first key of a file cannot be read"))?;
+        files.open(&file.file, &from)
+    };
+    Ok(Arc::new(Run::new(run.iter().map(open).collect::<Result<_>>()?)?))
+}
+
+/// Before which position the log is not needed, as far as the last manifest knows.
+pub(crate) fn replay_from(manifest: Option<&Manifest>) -> std::ops::Range<Lsn> {
+    manifest.map_or(0..0, |manifest| manifest.head.log())
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    let pairs = text.as_bytes().chunks(2);
+    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
+}

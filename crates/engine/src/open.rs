@@ -1,0 +1,201 @@
+//! Opening a store: the manifest, the runs, and the log from where they end, by the records that were written.
+//!
+//! ```text
+//!   manifest ─► runs ─► each record of the log ─► the effects of units that a tree's runs lack ─► memtables, flushed as they fill
+//! ```
+//!
+//! Effects are put as they stand: nothing is looked up, so a replay reads no page. A memtable is flushed between two units only,
+//! or a run would hold half of one and the log would give it again.
+
+use crate::commit::LogSide;
+use crate::effects;
+use crate::engine::{Accounts, Engine, Inner};
+use crate::execute::Exec;
+use crate::files::Files;
+use crate::group::Group;
+use crate::health::Health;
+use crate::keylocks::KeyLocks;
+use crate::manifest::{HeadJson, open_trees, replay_from};
+use crate::options::{Durability, EngineOptions, Limits};
+use crate::ranks;
+use crate::store::Store;
+use crate::tree::{CLEAN, Draft, Tree};
+use crate::unit::Core;
+use crate::view::Published;
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use ramekin_base::lock::Ranked;
+use ramekin_base::supervise::Threads;
+use ramekin_base::{Result, Signal};
+use ramekin_log::Lsn;
+use ramekin_storage::Storage;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
+
+/// Memory of a memtable in a replay, in units of what it may be: the units between two looks come on top.
+const REPLAY_PART: u64 = 2;
+
+impl Accounts {
+    fn new(options: &EngineOptions, limits: Limits) -> Result<Self> {
+        let child = |name, formula| options.account.child(name, formula);
+        let accounts = Self {
+            memtables: child(
+                "memtables",
+                "records x (48 + key + value), in chunks of 64 KiB; at most a third of the share",
+            ),
+            runs: child("runs", "files x 2 KiB + pages x 8 + index blocks x (32 + key)"),
+            log: child("log", "2 groups of commits + commit buffer").lasting(),
+            flush: child("flush", "buffers of one flush"),
+            merge: child("merge", "buffers of one merge"),
+            reads: child("reads", "windows of ranges + records that commands wait for").transient(),
+        };
+        accounts.flush.set_min_reservation(limits.flush_work)?;
+        accounts.merge.set_min_reservation(limits.merge_work)?;
+        Ok(accounts)
+    }
+}
+
+impl<S: Store> Engine<S> {
+    /// Opens the store in the options' folder, or makes one: reads the manifest, verifies, replays the log.
+    pub fn open(options: EngineOptions, store: S) -> Result<Self> {
+        let limits = Limits::of(options.share);
+        let accounts = Accounts::new(&options, limits)?;
+        let (disk, pages) = (options.disk.clone(), options.pages.clone());
+        let (storage, mut manifest) = Storage::open(disk, &options.folder, pages, &accounts.runs, &accounts.log)?;
+        let head: HeadJson = manifest.as_ref().map(|manifest| manifest.head.app()).transpose()?.unwrap_or_default();
+        let log = replay_from(manifest.as_ref());
+        let files = Files { storage, accounts };
+        let trees = open_trees(store.trees(), manifest.as_mut(), &files)?;
+        drop(manifest);
+        let mut replay = Replay::new(&files, &trees, limits, head.seqno)?;
+        let log_from = log.start;
+        let mut log = files
+            .storage
+            .open_log(&files.accounts.log, log, &mut |position, record| replay.record(position, record))?;
+        let Replay { drafts, seqno, is_changed, .. } = replay;
+        if let Some(cut) = log.cut() {
+            tracing::warn!("the end of the log was not whole and was cut: {cut:?}");
+        }
+        log.set_file_bytes((limits.log_bytes / 2).clamp(1 << 20, 16 << 20));
+        Group::make_room(&mut log, limits.unit_bytes)?;
+        let (log_end, log_reader) = (log.end(), log.reader());
+        let group = || Group::new(limits.unit_bytes, &files.accounts.log);
+        let core = Core {
+            drafts,
+            group: group()?,
+            locks: KeyLocks::default(),
+            seqno,
+            unit_bytes: limits.unit_bytes,
+            unit_cost: 0,
+            needs: Vec::new(),
+        };
+        let roots: Box<[_]> = core.drafts.iter().map(|draft| (draft.number, draft.root.clone())).collect();
+        let views = trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root)).collect();
+        let side = LogSide { log, group: group()? };
+        let inner = Inner {
+            store,
+            share: AtomicU64::new(options.share),
+            files,
+            trees,
+            exec: Ranked::mutex(&ranks::EXECUTE, Exec::new(core, options.durability == Durability::Each)),
+            log: Ranked::mutex(&ranks::LOG, side),
+            log_reader,
+            manifest: Ranked::mutex(&ranks::MANIFEST, ()),
+            published: ArcSwap::from_pointee(Published { seqno, roots, trees: views }),
+            publishing: Mutex::new(()),
+            durable: AtomicU64::new(seqno),
+            log_end: AtomicU64::new(log_end),
+            log_from: AtomicU64::new(log_from),
+            trimmed: AtomicU64::new(log_from),
+            poisoned: OnceLock::new(),
+            health: Health::default(),
+            threads: Threads::default(),
+            commit_due: Signal::default(),
+            fetch_due: Signal::default(),
+            flush_due: Signal::default(),
+            merge_due: Signal::default(),
+            job_ended: Signal::default(),
+            closing: AtomicBool::new(false),
+            options,
+        };
+        if is_changed {
+            inner.commit_manifest()?;
+        }
+        let engine = Self { inner: Arc::new(inner), running: Arc::default() };
+        if engine.inner.options.threads {
+            engine.start_threads()?;
+        }
+        Ok(engine)
+    }
+}
+
+/// A replay under way.
+struct Replay<'a> {
+    files: &'a Files,
+    trees: &'a [Tree],
+    limits: Limits,
+    drafts: Box<[Draft]>,
+    /// The last unit of which all effects were put.
+    seqno: u64,
+    /// The unit that goes on in the next record; 0: none does.
+    under_way: u64,
+    /// A memtable became a run.
+    is_changed: bool,
+}
+
+impl<'a> Replay<'a> {
+    fn new(files: &'a Files, trees: &'a [Tree], limits: Limits, seqno: u64) -> Result<Self> {
+        let bytes = limits.memtable_bytes * REPLAY_PART;
+        let draft = |_| Draft::new(1, bytes, &files.accounts.memtables);
+        let drafts = trees.iter().map(draft).collect::<Result<_>>()?;
+        Ok(Self { files, trees, limits, drafts, seqno, under_way: 0, is_changed: false })
+    }
+
+    fn record(&mut self, position: Lsn, record: &[u8]) -> Result<()> {
+        if self.under_way == 0 {
+            for tree in 0..self.trees.len() {
+                if self.drafts[tree].memtable.used_bytes() as u64 >= self.limits.memtable_bytes {
+                    self.flush(tree)?;
+                }
+            }
+        }
+        let (drafts, trees) = (&mut self.drafts, self.trees);
+        let mut last = 0;
+        let next = effects::each(record, &mut |seqno, tree, entry| {
+            last = seqno;
+            let (Some(draft), Some(held)) = (drafts.get_mut(tree), trees.get(tree)) else {
+                return Err(ramekin_base::Error::unsupported(format!(
+                    "the log changes a tree {tree} that is not there"
+                )));
+            };
+            if seqno > held.state().flushed {
+                draft.memtable.put(entry)?;
+                draft.memtable.keep_unit();
+                draft.from = draft.from.min(position);
+                draft.last = seqno;
+                draft.is_dirty = true;
+            }
+            Ok(())
+        })?;
+        // A record that ends inside of a unit counts up to the one before.
+        self.under_way = if last == next { next } else { 0 };
+        self.seqno = self.seqno.max(next.saturating_sub(1));
+        self.drafts.iter_mut().for_each(|draft| _ = draft.publish());
+        Ok(())
+    }
+
+    fn flush(&mut self, tree: usize) -> Result<()> {
+        let bytes = self.limits.memtable_bytes * REPLAY_PART;
+        let number = self.drafts[tree].number;
+        let state = self.trees[tree].state();
+        // Its memory serves the next one.
+        let full =
+            std::mem::replace(&mut self.drafts[tree], Draft::new(number + 1, bytes, &self.files.accounts.memtables)?);
+        debug_assert!(full.from != CLEAN, "an empty memtable is not flushed");
+        let frozen = full.freeze();
+        let run = self.files.flush(&frozen.root, &self.trees[tree].options, state.runs.is_empty())?;
+        self.trees[tree].flushed(&Arc::new(frozen), run);
+        self.is_changed = true;
+        Ok(())
+    }
+}

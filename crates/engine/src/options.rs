@@ -1,0 +1,92 @@
+//! What an engine is opened with, and the sizes that follow from its share of the budget.
+
+use ramekin_base::Clock;
+use ramekin_disk::Disk;
+use ramekin_memory::{Account, Budget};
+use ramekin_pages::Pages;
+use ramekin_runs::Shape;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// When an answer leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Durability {
+    /// When everything that it depends on survives a power cut.
+    Each,
+    /// At once; the log is synced each time so much time has passed. A power cut loses at most about twice as much.
+    Interval(Duration),
+    /// At once; the log is synced when its buffer is full, and before a flush.
+    No,
+}
+
+/// A tree of sorted records.
+#[derive(Debug, Clone, Copy)]
+pub struct TreeOptions {
+    /// Its name in the manifest.
+    pub name: &'static str,
+    /// How many live elements a value stands for: records carry weights then, and each write looks up what stood there.
+    pub weigh: Option<fn(&[u8]) -> i64>,
+    /// Its runs carry filters: worth it where keys are asked for that are not there.
+    pub filtered: bool,
+    /// When the first of what a value holds expires, milliseconds since 1970; 0: never.
+    pub deadline: fn(&[u8]) -> u64,
+}
+
+impl TreeOptions {
+    /// Without weights, filters and deadlines.
+    pub const fn plain(name: &'static str) -> Self {
+        Self { name, weigh: None, filtered: false, deadline: |_| 0 }
+    }
+
+    pub(crate) fn shape(&self) -> Shape {
+        Shape { weighted: self.weigh.is_some(), filtered: self.filtered, deadline: self.deadline, ..Shape::PLAIN }
+    }
+}
+
+/// What an engine is opened with.
+pub struct EngineOptions {
+    pub disk: Arc<dyn Disk>,
+    /// The store's own folder.
+    pub folder: PathBuf,
+    pub pages: Pages,
+    pub budget: Budget,
+    /// Everything of the store is booked below this account.
+    pub account: Account,
+    /// Bytes of the budget that the store may use; its page cache not included.
+    pub share: u64,
+    pub clock: Arc<dyn Clock>,
+    pub durability: Durability,
+    /// False: no threads; the owner calls [`crate::Engine::step`]. The simulator lives in one thread.
+    pub threads: bool,
+}
+
+/// Sizes that follow from the share.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    /// One memtable, before it is flushed.
+    pub(crate) memtable_bytes: u64,
+    /// A unit with more effects than this is written as run files.
+    pub(crate) unit_bytes: usize,
+    /// The log from the oldest unflushed effect on, before a flush is due whatever the memtable holds.
+    pub(crate) log_bytes: u64,
+    /// What a flush and what a merge have for good.
+    pub(crate) flush_work: u64,
+    pub(crate) merge_work: u64,
+}
+
+/// Effects of one unit in the log at most.
+const UNIT_BYTES_MAX: u64 = 2 << 20;
+
+impl Limits {
+    pub(crate) fn of(share: u64) -> Self {
+        let memtable_bytes = (share / 6).clamp(1 << 20, 64 << 20);
+        Self {
+            memtable_bytes,
+            unit_bytes: (memtable_bytes / 4).min(UNIT_BYTES_MAX) as usize,
+            log_bytes: memtable_bytes * 2,
+            flush_work: (share / 16).clamp(2 << 20, 8 << 20),
+            merge_work: (share / 8).clamp(3 << 20, 16 << 20),
+        }
+    }
+}

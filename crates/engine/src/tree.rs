@@ -1,0 +1,134 @@
+//! One tree of sorted records: what is below the memtable, and the memtable as the executor changes it.
+//!
+//! ```text
+//!   Draft      memtable 7, private                     changed under the executor's lock
+//!   TreeState  frozen: memtables 5, 6 · runs           swapped as a whole: by a rotation, a flush, a merge
+//!   view       root of 7 as published + frozen + runs  what a reader pins
+//! ```
+
+use crate::options::TreeOptions;
+use arc_swap::{ArcSwap, Guard};
+use ramekin_base::Result;
+use ramekin_log::Lsn;
+use ramekin_memory::Account;
+use ramekin_runs::{Memtable, Root, Run, View};
+use std::sync::Arc;
+
+/// A memtable whose first record needs the log from here on: it has none.
+pub(crate) const CLEAN: Lsn = Lsn::MAX;
+
+/// A tree of a store.
+pub(crate) struct Tree {
+    pub(crate) options: TreeOptions,
+    state: ArcSwap<TreeState>,
+}
+
+/// What is below the memtable that is written.
+pub(crate) struct TreeState {
+    /// Memtables that take no more, the oldest first.
+    pub(crate) frozen: Vec<Arc<Frozen>>,
+    /// The oldest first.
+    pub(crate) runs: Arc<[Arc<Run>]>,
+    /// All of these, to be read.
+    pub(crate) below: View,
+    /// The last unit whose effects are in the runs, as are those of all before it.
+    pub(crate) flushed: u64,
+    /// The last memtable that became a run, by its number.
+    gone: u64,
+}
+
+/// A memtable that waits for its flush.
+pub(crate) struct Frozen {
+    pub(crate) number: u64,
+    pub(crate) root: Arc<Root>,
+    /// The log is needed from here on until it is flushed.
+    pub(crate) from: Lsn,
+    /// The last unit that changed it.
+    pub(crate) last: u64,
+}
+
+/// The memtable that is written.
+pub(crate) struct Draft {
+    pub(crate) number: u64,
+    pub(crate) memtable: Memtable,
+    /// The log is needed from here on for what it holds.
+    pub(crate) from: Lsn,
+    pub(crate) last: u64,
+    /// It has changed since it was published.
+    pub(crate) is_dirty: bool,
+    pub(crate) root: Arc<Root>,
+    /// When it was begun or written last, by the clock, where somebody looked.
+    pub(crate) seen: (u64, u64),
+}
+
+impl Draft {
+    pub(crate) fn new(number: u64, bytes: u64, account: &Account) -> Result<Self> {
+        let mut memtable = Memtable::new(bytes as usize, account)?;
+        let root = memtable.publish();
+        Ok(Self { number, memtable, from: CLEAN, last: 0, is_dirty: false, root, seen: (0, 0) })
+    }
+
+    /// What it holds now, for readers.
+    pub(crate) fn publish(&mut self) -> Arc<Root> {
+        if std::mem::take(&mut self.is_dirty) {
+            self.root = self.memtable.publish();
+        }
+        self.root.clone()
+    }
+
+    /// It takes no more.
+    pub(crate) fn freeze(mut self) -> Frozen {
+        let root = self.publish();
+        Frozen { number: self.number, root, from: self.from, last: self.last }
+    }
+}
+
+impl TreeState {
+    fn new(frozen: Vec<Arc<Frozen>>, runs: Arc<[Arc<Run>]>, (flushed, gone): (u64, u64)) -> Self {
+        let roots = frozen.iter().rev().map(|frozen| frozen.root.clone()).collect();
+        Self { below: View::new(roots, runs.clone()), frozen, runs, flushed, gone }
+    }
+}
+
+impl Tree {
+    pub(crate) fn new(options: TreeOptions, runs: Vec<Arc<Run>>, flushed: u64) -> Self {
+        let state = TreeState::new(Vec::new(), runs.into(), (flushed, 0));
+        Self { options, state: ArcSwap::from_pointee(state) }
+    }
+
+    #[inline]
+    pub(crate) fn state(&self) -> Guard<Arc<TreeState>> {
+        self.state.load()
+    }
+
+    /// What a reader sees: the root of memtable `number`, and what is older.
+    pub(crate) fn view(&self, number: u64, root: &Arc<Root>) -> View {
+        let state = self.state();
+        let older = state.frozen.iter().rev().filter(|frozen| frozen.number < number).map(|frozen| &frozen.root);
+        // What became a run meanwhile is not seen twice. It was durable first, so all of it was published.
+        let newest = (number > state.gone).then_some(root);
+        let roots = newest.into_iter().chain(older).cloned().collect();
+        View::new(roots, state.runs.clone())
+    }
+
+    /// Each of these swaps the state; the caller holds the executor's lock.
+    pub(crate) fn add_frozen(&self, frozen: Frozen) {
+        let state = self.state();
+        let all = state.frozen.iter().cloned().chain([Arc::new(frozen)]).collect();
+        self.state.store(Arc::new(TreeState::new(all, state.runs.clone(), (state.flushed, state.gone))));
+    }
+
+    /// The oldest frozen memtable became a run; `None`: nothing of it is left.
+    pub(crate) fn flushed(&self, frozen: &Arc<Frozen>, run: Option<Arc<Run>>) {
+        let state = self.state();
+        let rest = state.frozen.iter().filter(|held| !Arc::ptr_eq(held, frozen)).cloned().collect();
+        let runs = state.runs.iter().cloned().chain(run).collect();
+        self.state.store(Arc::new(TreeState::new(rest, runs, (frozen.last.max(state.flushed), frozen.number))));
+    }
+
+    /// Other runs hold what the runs held.
+    pub(crate) fn set_runs(&self, runs: Vec<Arc<Run>>) {
+        let state = self.state();
+        self.state.store(Arc::new(TreeState::new(state.frozen.clone(), runs.into(), (state.flushed, state.gone))));
+    }
+}

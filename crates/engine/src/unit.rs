@@ -1,0 +1,237 @@
+//! A unit: the changes of one command, whole or dropped.
+//!
+//! ```text
+//!   get ─► memtable (private) ─► frozen memtables ─► what was fetched for it ─► runs, of what is in memory
+//!                                                                                └─ not there: a miss, named
+//!   put ─► weight against the newest record ─► memtable + the group's bytes
+//! ```
+//!
+//! Nothing here waits, for a disk or for anybody.
+
+use crate::effects;
+use crate::fetch::Fetched;
+use crate::group::Group;
+use crate::keylocks::{KeyLocks, Owner};
+use crate::options::TreeOptions;
+use crate::tree::{CLEAN, Draft, Tree};
+use ramekin_base::{Error, Kind, Result, nonblocking};
+use ramekin_log::Lsn;
+use ramekin_pages::Pages;
+use ramekin_runs::{Entry, Value};
+
+/// Keys that one command may name before it is staged again.
+pub(crate) const NEEDS_MAX: usize = 1024;
+
+/// What a memtable takes for a record besides its key and value.
+const EFFECT_COST: usize = 64;
+
+/// Why a command could not be staged, though nothing is wrong with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Miss {
+    /// It needs records that are not in memory.
+    Pages,
+    /// Somebody else holds a key that it touches.
+    Locked,
+    /// The memtable of a tree is full.
+    Full(usize),
+    /// The group takes no other unit before it is committed, or nothing is staged for the moment.
+    Group,
+}
+
+/// What units change before it is published: all of it under the executor's lock.
+pub(crate) struct Core {
+    pub(crate) drafts: Box<[Draft]>,
+    pub(crate) group: Group,
+    pub(crate) locks: KeyLocks,
+    /// The number of the last unit that was kept.
+    pub(crate) seqno: u64,
+    /// Effects of one unit at most, and what those of the unit under way cost: their bytes, and what a memtable adds.
+    pub(crate) unit_bytes: usize,
+    pub(crate) unit_cost: usize,
+    /// Records that the command under way needs, by tree and key.
+    pub(crate) needs: Vec<(usize, Box<[u8]>)>,
+}
+
+impl Core {
+    /// The unit under way is whole; `log_end`: its records will stand behind this position. Its number; 0: it changed nothing.
+    pub(crate) fn keep_unit(&mut self, log_end: Lsn) -> u64 {
+        self.unit_cost = 0;
+        if self.group.unit_bytes() == 0 {
+            return 0;
+        }
+        self.seqno += 1;
+        self.group.keep_unit(self.seqno);
+        for draft in &mut self.drafts {
+            if draft.memtable.unit_len() > 0 {
+                draft.memtable.keep_unit();
+                draft.from = draft.from.min(log_end);
+                draft.last = self.seqno;
+                draft.is_dirty = true;
+            }
+        }
+        self.seqno
+    }
+
+    /// The unit under way is no more.
+    pub(crate) fn drop_unit(&mut self) {
+        self.unit_cost = 0;
+        self.group.drop_unit();
+        self.drafts
+            .iter_mut()
+            .filter(|draft| draft.memtable.unit_len() > 0)
+            .for_each(|draft| draft.memtable.drop_unit());
+    }
+}
+
+/// A unit under way, as the store's code sees it.
+pub struct Unit<'e> {
+    pub(crate) core: &'e mut Core,
+    pub(crate) trees: &'e [Tree],
+    pub(crate) pages: &'e Pages,
+    /// Records that were fetched for it.
+    pub(crate) fetched: Option<&'e Fetched>,
+    pub(crate) owner: Owner,
+    pub(crate) miss: Option<Miss>,
+}
+
+impl Unit<'_> {
+    /// The number that this unit gets if it changes anything: one more than that of the unit before.
+    pub fn seqno(&self) -> u64 {
+        self.core.seqno + 1
+    }
+
+    /// Shows the value of a key: that which this unit, or the last one before it, left there; `None`: the key is not there.
+    pub fn get<T>(&mut self, tree: usize, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
+        self.newest(tree, key, |entry| match entry.map(|entry| entry.value) {
+            Some(Value::Inline(value)) => read(Some(value)),
+            _ => read(None),
+        })
+    }
+
+    /// Says beforehand which keys the command looks up, so that all that is missing is fetched at once.
+    pub fn will_get<'k>(&mut self, tree: usize, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
+        let mut missing = Ok(());
+        for key in keys {
+            match self.newest(tree, key, |_| ()) {
+                Err(error) if self.miss == Some(Miss::Pages) => missing = Err(error),
+                looked => looked?,
+            }
+        }
+        missing
+    }
+
+    /// Writes a value under a key.
+    pub fn put(&mut self, tree: usize, key: &[u8], value: &[u8]) -> Result<()> {
+        let (weight, first) = match self.trees[tree].options.weigh {
+            Some(weigh) => {
+                let before = self.weight_of(tree, key, weigh)?;
+                (weigh(value) - before.unwrap_or(0), before.is_none())
+            }
+            None => {
+                self.touch(tree, key)?;
+                (0, false)
+            }
+        };
+        self.write(tree, &Entry { key, value: Value::Inline(value), weight, first })
+    }
+
+    /// Removes a key. In a tree with weights nothing is written where it is not there.
+    pub fn delete(&mut self, tree: usize, key: &[u8]) -> Result<()> {
+        let weight = match self.trees[tree].options.weigh {
+            Some(weigh) => match self.weight_of(tree, key, weigh)? {
+                None | Some(0) => return Ok(()),
+                Some(weight) => -weight,
+            },
+            None => {
+                self.touch(tree, key)?;
+                0
+            }
+        };
+        self.write(tree, &Entry { key, value: Value::Deleted, weight, first: false })
+    }
+
+    /// Removes all keys from one on and below another by one record. None of them may ever be written again, and no count may
+    /// cross the border of the range.
+    pub fn delete_range(&mut self, tree: usize, from: &[u8], to: &[u8]) -> Result<()> {
+        self.touch(tree, from)?;
+        self.write(tree, &Entry { key: from, value: Value::DeletedTo(to), weight: 0, first: false })
+    }
+
+    /// What is alive under a key by its newest record; `None`: there is no record.
+    fn weight_of(&mut self, tree: usize, key: &[u8], weigh: fn(&[u8]) -> i64) -> Result<Option<i64>> {
+        self.newest(tree, key, |entry| {
+            entry.map(|entry| match entry.value {
+                Value::Inline(value) => weigh(value),
+                _ => 0,
+            })
+        })
+    }
+
+    fn write(&mut self, tree: usize, entry: &Entry<'_>) -> Result<()> {
+        let cost = self.core.unit_cost + effects::size(entry) + EFFECT_COST;
+        if cost > self.core.unit_bytes {
+            let most = self.core.unit_bytes;
+            return Err(Error::too_large(format!(
+                "one command changes more than {most} bytes; at most that is allowed"
+            )));
+        }
+        let seqno = self.core.seqno + 1;
+        let draft = &mut self.core.drafts[tree];
+        if let Err(error) = draft.memtable.put(entry) {
+            // What is full of this unit alone will not be emptier after a flush.
+            if error.kind() == Kind::Busy && draft.from != CLEAN {
+                self.miss = Some(Miss::Full(tree));
+            }
+            return Err(error);
+        }
+        self.core.unit_cost = cost;
+        self.core.group.put(seqno, tree, entry);
+        Ok(())
+    }
+
+    /// Fails where somebody else holds the key.
+    fn touch(&mut self, tree: usize, key: &[u8]) -> Result<()> {
+        if self.core.locks.is_free() || !self.core.locks.is_held(tree, key, self.owner) {
+            return Ok(());
+        }
+        self.miss = Some(Miss::Locked);
+        Err(Error::busy("another command that waits for the disk holds the key"))
+    }
+
+    /// Shows the newest record of a key. Its value is never a big one.
+    fn newest<T>(&mut self, tree: usize, key: &[u8], read: impl FnOnce(Option<&Entry<'_>>) -> T) -> Result<T> {
+        self.touch(tree, key)?;
+        if let Some(entry) = self.core.drafts[tree].memtable.get(key) {
+            return Ok(read(Some(&entry)));
+        }
+        if let Some(entry) = self.fetched.and_then(|fetched| fetched.get(tree, key)) {
+            return Ok(read(entry.as_ref()));
+        }
+        let (state, mut read) = (self.trees[tree].state(), Some(read));
+        let found = nonblocking::scope(|| {
+            state.below.get(self.pages, key, |found| match found.entry.value {
+                // Its bytes lie elsewhere, and are fetched with it.
+                Value::Big(_) => Err(Error::busy("a big value is fetched first")),
+                _ => Ok(read.take().map(|read| read(Some(&found.entry)))),
+            })
+        });
+        match found {
+            Ok(Some(Some(shown))) => Ok(shown),
+            Ok(None) => read.take().map(|read| read(None)).ok_or_else(|| Error::bug("a record was shown twice")),
+            Ok(Some(None)) => Err(Error::bug("a record was shown twice")),
+            Err(error) if error.kind() == Kind::Busy => {
+                self.miss = Some(Miss::Pages);
+                if self.core.needs.len() < NEEDS_MAX {
+                    self.core.needs.push((tree, key.into()));
+                }
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The options of a tree.
+    pub fn tree(&self, tree: usize) -> &TreeOptions {
+        &self.trees[tree].options
+    }
+}

@@ -1,0 +1,56 @@
+//! A read view: all trees at one moment. What is written, flushed or merged later does not show in it.
+
+use arc_swap::Guard;
+use ramekin_base::{Error, Result};
+use ramekin_memory::Account;
+use ramekin_pages::Pages;
+use ramekin_runs::{Root, View};
+use std::sync::Arc;
+
+/// What is published: the trees at the end of a unit.
+pub(crate) struct Published {
+    /// The number of that unit.
+    pub(crate) seqno: u64,
+    /// Of each tree, the memtable that was written then, by its number, and its root.
+    pub(crate) roots: Box<[(u64, Arc<Root>)]>,
+    pub(crate) trees: Box<[View]>,
+}
+
+/// All trees at one moment. It holds files and memory that were given up since, so it is not kept for long.
+pub struct ReadView {
+    pub(crate) published: Arc<Published>,
+    pub(crate) pages: Pages,
+    pub(crate) account: Account,
+}
+
+impl ReadView {
+    /// The last unit whose changes show.
+    pub fn seqno(&self) -> u64 {
+        self.published.seqno
+    }
+
+    /// One tree.
+    pub fn tree(&self, tree: usize) -> Result<&View> {
+        self.published.trees.get(tree).ok_or_else(|| Error::bug(format!("there is no tree {tree}")))
+    }
+
+    /// What reads pages, and what pays for windows over them.
+    pub fn pages(&self) -> (&Pages, &Account) {
+        (&self.pages, &self.account)
+    }
+
+    /// Shows the value of a key if it is there and of at most 1 KiB.
+    pub fn get<T>(&self, tree: usize, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
+        let shown = self.tree(tree)?.get(&self.pages, key, |found| match found.entry.value {
+            ramekin_runs::Value::Inline(value) => Ok(Some(read(value))),
+            _ => Ok(None),
+        })?;
+        Ok(shown.flatten())
+    }
+}
+
+impl Published {
+    pub(crate) fn of(pinned: Guard<Arc<Self>>, pages: &Pages, account: &Account) -> ReadView {
+        ReadView { published: Guard::into_inner(pinned), pages: pages.clone(), account: account.clone() }
+    }
+}

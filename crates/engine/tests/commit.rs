@@ -1,0 +1,178 @@
+//! Group commit, answers and what a power cut leaves.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at any error")]
+
+mod toy;
+
+use ramekin_base::{Kind, ManualClock, Result};
+use ramekin_disk::sim::{Faults, SimDisk, Trigger};
+use ramekin_disk::{Disk, Engine as DiskEngine, Local};
+use ramekin_engine::{Call, Durability, Engine};
+use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use toy::{Command, Counters, Reply, Setup, key_of};
+
+fn folder() -> &'static Path {
+    Path::new("/data/counters")
+}
+
+fn sim(seed: u64) -> Arc<SimDisk> {
+    Arc::new(SimDisk::new(seed, Faults::default()))
+}
+
+fn open(disk: &Arc<SimDisk>, setup: Setup) -> Engine<Counters> {
+    toy::open(disk.clone(), folder(), Arc::new(ManualClock::default()), setup).unwrap().0
+}
+
+fn add(key: u64) -> Command {
+    Command::Add { key, by: 1, least: 0 }
+}
+
+fn count(engine: &Engine<Counters>, key: u64) -> Option<i64> {
+    match engine.execute(Command::Get(key)).unwrap() {
+        Reply::Count(count) => count,
+        Reply::Counts(_) => None,
+    }
+}
+
+#[test]
+fn commands_that_do_not_wait_share_a_sync_and_each_sees_the_one_before() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(Local::new(DiskEngine::Pread, temp.path()).unwrap());
+    let setup = Setup { threads: true, ..Setup::SMALL };
+    let (engine, _) = toy::open(disk.clone(), temp.path(), Arc::new(ramekin_base::SystemClock::new()), setup).unwrap();
+    engine.execute(add(1)).unwrap();
+    let before = disk.counters().syncs;
+    let (tell, told) = mpsc::sync_channel::<Result<Reply>>(2000);
+    for _ in 0..1000 {
+        let tell = tell.clone();
+        engine.submit(add(1), None, Box::new(move |reply| tell.send(reply).unwrap()));
+    }
+    let mut counts: Vec<i64> = (0..1000)
+        .map(|_| match told.recv().unwrap().unwrap() {
+            Reply::Count(Some(count)) => count,
+            other => unreachable!("{other:?}"),
+        })
+        .collect();
+    counts.sort_unstable();
+    assert_eq!(counts, (2..=1001).collect::<Vec<_>>());
+    let syncs = disk.counters().syncs - before;
+    assert!(syncs <= 16, "{syncs} syncs");
+    engine.close().unwrap();
+}
+
+#[test]
+fn threads_that_wait_share_syncs_and_no_add_is_lost() {
+    let temp = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(Local::new(DiskEngine::Pread, temp.path()).unwrap());
+    let setup = Setup { threads: true, ..Setup::SMALL };
+    let (engine, _) = toy::open(disk.clone(), temp.path(), Arc::new(ramekin_base::SystemClock::new()), setup).unwrap();
+    let sum = AtomicI64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..16 {
+            let (engine, sum) = (&engine, &sum);
+            scope.spawn(move || {
+                for _ in 0..50 {
+                    let mut calls = [Call::new(add(7)), Call::new(add(100 + thread)), Call::new(Command::Get(7))];
+                    engine.run(&mut calls);
+                    assert!(calls.iter().all(|call| call.reply.as_ref().is_some_and(Result::is_ok)));
+                    sum.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(count(&engine, 7), Some(sum.into_inner()));
+    engine.close().unwrap();
+    let (engine, _) = toy::open(disk, temp.path(), Arc::new(ramekin_base::SystemClock::new()), setup).unwrap();
+    assert_eq!((count(&engine, 7), count(&engine, 100)), (Some(800), Some(50)));
+    engine.close().unwrap();
+}
+
+#[test]
+fn a_power_cut_after_any_answer_takes_nothing_that_was_told() {
+    for durability in [Durability::Each, Durability::Interval(Duration::from_secs(1)), Durability::No] {
+        let disk = sim(3);
+        let engine = open(&disk, Setup { durability, ..Setup::SMALL });
+        let mut durable = 0;
+        for step in 1..=120i64 {
+            engine.execute(add(1)).unwrap();
+            if durability == Durability::Each || step % 17 == 0 {
+                engine.sync().unwrap();
+                durable = step;
+            }
+            if step % 29 == 0 {
+                engine.flush().unwrap();
+                durable = step;
+            }
+            // What a reader of the view was shown is there after the cut, where answers are to be.
+            let shown = engine.view().get(0, &key_of(1), toy::count_of).unwrap();
+            let survivor = Arc::new(disk.crashed_copy(step as u64));
+            let after = open(&survivor, Setup { durability, ..Setup::SMALL });
+            let left = count(&after, 1).unwrap_or(0);
+            assert!((durable..=step).contains(&left), "{durability:?}: {left} of {step}, {durable} durable");
+            if durability == Durability::Each {
+                assert_eq!((left, shown), (step, Some(step)));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_commit_closes_the_store_and_what_is_durable_can_be_read() {
+    let disk = sim(5);
+    let engine = open(&disk, Setup::SMALL);
+    engine.execute(add(1)).unwrap();
+    disk.set_faults(Faults { sync_fails: Trigger::chance(1.0), ..Faults::default() });
+    assert!(engine.execute(add(1)).is_err());
+    disk.set_faults(Faults::default());
+    let closed = engine.execute(add(2)).unwrap_err();
+    assert_eq!(closed.kind(), Kind::Closed, "{closed}");
+    assert_eq!(engine.view().get(0, &key_of(1), toy::count_of).unwrap(), Some(1));
+    assert!(!engine.faults().is_empty());
+    let engine = open(&Arc::new(disk.crash()), Setup::SMALL);
+    assert!(matches!(count(&engine, 1), Some(1 | 2)));
+}
+
+#[test]
+fn a_command_that_fails_or_panics_leaves_nothing() {
+    let disk = sim(7);
+    let engine = open(&disk, Setup::SMALL);
+    engine.execute(add(1)).unwrap();
+    let both = Command::Both(Box::new([add(1), add(2), Command::Add { key: 3, by: -1, least: 0 }]));
+    assert_eq!(engine.execute(both).unwrap_err().kind(), Kind::Invalid);
+    assert_eq!(engine.execute(Command::Panic(4)).unwrap_err().kind(), Kind::Bug);
+    assert_eq!([1, 2, 3, 4].map(|key| count(&engine, key)), [Some(1), None, None, None]);
+    let engine = open(&Arc::new(disk.crash()), Setup::SMALL);
+    assert_eq!([1, 2, 3, 4].map(|key| count(&engine, key)), [Some(1), None, None, None]);
+}
+
+#[test]
+fn who_waits_for_a_counter_is_served_when_it_is_written() {
+    let disk = sim(9);
+    let clock = Arc::new(ManualClock::default());
+    let engine = toy::open(disk, folder(), clock.clone(), Setup::SMALL).unwrap().0;
+    let (tell, told) = mpsc::sync_channel::<(u32, Result<Reply>)>(10);
+    let wait = |who, least, until| {
+        let tell = tell.clone();
+        engine.submit(Command::AtLeast(1, least), until, Box::new(move |reply| tell.send((who, reply)).unwrap()));
+    };
+    wait(1, 2, None);
+    wait(2, 1, None);
+    wait(3, 50, Some(Duration::from_secs(1)));
+    assert!(told.try_recv().is_err());
+    engine.execute(add(1)).unwrap();
+    engine.step();
+    let (who, reply) = told.try_recv().unwrap();
+    assert_eq!((who, reply.unwrap()), (2, Reply::Count(Some(1))));
+    engine.execute(add(1)).unwrap();
+    engine.step();
+    assert_eq!(told.try_recv().unwrap().0, 1);
+    clock.advance(Duration::from_secs(2));
+    engine.step();
+    let (who, reply) = told.try_recv().unwrap();
+    assert_eq!((who, reply.unwrap_err().kind()), (3, Kind::Cancelled));
+    wait(4, 50, None);
+    engine.close().unwrap();
+    assert_eq!(told.try_recv().unwrap().1.unwrap_err().kind(), Kind::Closed);
+}

@@ -1,0 +1,222 @@
+//! Drawn lives of a store beside a plain map: commands, units, large units, flushes, merges, restarts and power cuts; whatever is
+//! read, ranked, selected and counted is the same.
+//!
+//! `ENGINE_SEEDS=1000` draws so many.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at any error")]
+
+mod toy;
+
+use ramekin_base::{ManualClock, Rng};
+use ramekin_disk::sim::{Faults, SimDisk};
+use ramekin_engine::{Durability, Engine, ReadView};
+use ramekin_runs::Value;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use toy::{Command, Counters, Reply, Setup, TREE, count_of, key_of, number_of, value_of};
+
+const SEEDS: u64 = 40;
+const STEPS: usize = 60;
+const KEYS: u64 = 3000;
+
+type Model = BTreeMap<u64, i64>;
+
+fn folder() -> &'static Path {
+    Path::new("/data/counters")
+}
+
+struct Life {
+    disk: Arc<SimDisk>,
+    clock: Arc<ManualClock>,
+    setup: Setup,
+    engine: Engine<Counters>,
+    model: Model,
+    /// What is known to be durable, where answers do not wait for that.
+    rng: Rng,
+}
+
+impl Life {
+    fn new(seed: u64, setup: Setup) -> Self {
+        let disk = Arc::new(SimDisk::new(seed, Faults::default()));
+        let clock = Arc::new(ManualClock::default());
+        let (engine, _) = toy::open(disk.clone(), folder(), clock.clone(), setup).unwrap();
+        Self { disk, clock, setup, engine, model: Model::new(), rng: Rng::new(seed) }
+    }
+
+    fn command(&mut self) -> Command {
+        let key = self.rng.below(KEYS);
+        match self.rng.below(10) {
+            0 | 1 => Command::Get(key),
+            2 | 3 => Command::Delete(key),
+            4 => {
+                let some = 1 + self.rng.below(40);
+                Command::Both((0..some).map(|_| self.add()).collect())
+            }
+            _ => self.add(),
+        }
+    }
+
+    fn add(&mut self) -> Command {
+        let (key, by) = (self.rng.below(KEYS), self.rng.below(9) as i64 - 4);
+        Command::Add { key, by, least: -(self.rng.below(6) as i64) }
+    }
+
+    /// What the model answers; it changes only where all succeed.
+    fn expected(&mut self, command: &Command) -> Option<Reply> {
+        let mut changed = self.model.clone();
+        let mut one = |command: &Command| match command {
+            Command::Get(key) => Some(changed.get(key).copied()),
+            Command::Delete(key) => Some(changed.remove(key)),
+            Command::Add { key, by, least } => {
+                let sum = changed.get(key).copied().unwrap_or(0) + by;
+                (sum >= *least).then(|| {
+                    changed.insert(*key, sum);
+                    Some(sum)
+                })
+            }
+            _ => None,
+        };
+        let reply = match command {
+            Command::Both(all) => Reply::Counts(all.iter().map(one).collect::<Option<_>>()?),
+            command => Reply::Count(one(command)?),
+        };
+        self.model = changed;
+        Some(reply)
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(20) {
+            0 => self.engine.flush().unwrap(),
+            1 | 2 => _ = self.engine.step(),
+            3 => self.clock.advance(Duration::from_millis(self.rng.below(3000))),
+            4 => self.delete_many(),
+            5 => self.reopen(),
+            6 => self.cut_power(),
+            _ => {
+                for _ in 0..1 + self.rng.below(60) {
+                    let command = self.command();
+                    let got = self.engine.execute(command.clone()).ok();
+                    let expected = self.expected(&command);
+                    assert_eq!(got, expected, "{command:?}");
+                }
+            }
+        }
+    }
+
+    /// One unit of any size: each counter of a range, some of them made anew.
+    fn delete_many(&mut self) {
+        let from = self.rng.below(KEYS);
+        let to = from + self.rng.below(KEYS - from) + 1;
+        let (low, high) = (key_of(from), key_of(to));
+        let keeps = self.rng.below(3);
+        let model = &mut self.model;
+        let view = self.engine.view();
+        let (pages, account) = view.pages();
+        self.engine
+            .bulk(TREE, (&low, &high), |bulk| {
+                let mut range = bulk.view().range(pages, account)?;
+                range.seek(&low)?;
+                while let Some(found) = range.entry()?.filter(|found| found.entry.key < &high[..]) {
+                    let key: Vec<u8> = found.entry.key.to_vec();
+                    if let Value::Inline(value) = found.entry.value {
+                        let number = number_of(&key);
+                        match number % 3 < keeps {
+                            true => {
+                                bulk.put(&key, &value_of(7))?;
+                                assert!(model.insert(number, 7).is_some(), "{number}");
+                            }
+                            false => {
+                                bulk.delete_known(&key, value)?;
+                                assert!(model.remove(&number).is_some(), "{number}");
+                            }
+                        }
+                    }
+                    range.advance()?;
+                }
+                Ok(())
+            })
+            .unwrap();
+    }
+
+    fn reopen(&mut self) {
+        self.engine.close().unwrap();
+        let disk = self.disk.clone();
+        (self.engine, _) = toy::open(disk, folder(), self.clock.clone(), self.setup).unwrap();
+    }
+
+    fn cut_power(&mut self) {
+        if self.setup.durability != Durability::Each {
+            self.engine.sync().unwrap();
+        }
+        self.disk = Arc::new(self.disk.crash());
+        (self.engine, _) = toy::open(self.disk.clone(), folder(), self.clock.clone(), self.setup).unwrap();
+    }
+
+    fn check(&mut self, view: &ReadView, model: &Model) {
+        let (pages, account) = view.pages();
+        let tree = view.tree(TREE).unwrap();
+        let mut range = tree.range(pages, account).unwrap();
+        let mut seen = Vec::new();
+        range.seek(&[]).unwrap();
+        while let Some(found) = range.entry().unwrap() {
+            if let Value::Inline(value) = found.entry.value {
+                seen.push((number_of(found.entry.key), count_of(value)));
+            }
+            range.advance().unwrap();
+        }
+        assert_eq!(seen, model.iter().map(|(key, count)| (*key, *count)).collect::<Vec<_>>());
+        range.seek_back(None).unwrap();
+        let mut back = Vec::new();
+        while let Some(found) = range.entry().unwrap() {
+            if found.entry.value.is_live() {
+                back.push(number_of(found.entry.key));
+            }
+            range.advance().unwrap();
+        }
+        assert_eq!(back, model.keys().rev().copied().collect::<Vec<_>>());
+        for _ in 0..5 {
+            let (a, b) = (self.rng.below(KEYS), self.rng.below(KEYS));
+            let (a, b) = (a.min(b), a.max(b));
+            let count = tree.count(pages, &key_of(a), &key_of(b)).unwrap();
+            assert_eq!(count, model.range(a..b).count() as i64, "{a}..{b}");
+            assert_eq!(tree.weight_below(pages, &key_of(a)).unwrap(), model.range(..a).count() as i64);
+            let number = self.rng.below(model.len() as u64 + 2) as i64;
+            let selected = tree.select(pages, account, (&[], &[0xff; 17]), number).unwrap();
+            let wanted = model.keys().nth(number as usize).copied();
+            assert_eq!(selected.map(|(key, _)| number_of(&key)), wanted, "element {number}");
+            let key = self.rng.below(KEYS);
+            assert_eq!(view.get(TREE, &key_of(key), count_of).unwrap(), model.get(&key).copied());
+        }
+    }
+}
+
+fn live(seed: u64, durability: Durability) {
+    let mut life = Life::new(seed, Setup { durability, ..Setup::SMALL });
+    let mut pinned: Option<(ReadView, Model)> = None;
+    for _ in 0..STEPS {
+        life.step();
+        let (view, model) = (life.engine.view(), life.model.clone());
+        life.check(&view, &model);
+        if let Some((view, model)) = &pinned {
+            life.check(view, model);
+        }
+        if life.rng.below(8) == 0 {
+            pinned = Some((view, model));
+        }
+    }
+}
+
+#[test]
+fn whatever_happens_it_is_what_a_map_says() {
+    let seeds = std::env::var("ENGINE_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(SEEDS);
+    for seed in 0..seeds {
+        let durability = match seed % 3 {
+            0 => Durability::Each,
+            1 => Durability::Interval(Duration::from_secs(1)),
+            _ => Durability::No,
+        };
+        let lived = std::panic::catch_unwind(|| live(seed, durability));
+        assert!(lived.is_ok(), "seed {seed}, {durability:?}");
+    }
+}

@@ -1,0 +1,168 @@
+//! A store of counters, for tests and measurements of the engine: conditional adds, one command that waits, several in one unit.
+#![allow(dead_code, clippy::unwrap_used, reason = "each test uses its part; a test stops at any error")]
+
+use ramekin_base::{Clock, Error, Result};
+use ramekin_disk::Disk;
+use ramekin_engine::{Durability, Engine, EngineOptions, Staged, Store, TreeOptions, Unit};
+use ramekin_memory::Budget;
+use ramekin_pages::Pages;
+use std::path::Path;
+use std::sync::Arc;
+
+pub const TREE: usize = 0;
+
+/// Counters by a number.
+pub struct Counters {
+    trees: [TreeOptions; 1],
+}
+
+#[derive(Debug, Clone)]
+pub enum Command {
+    Get(u64),
+    /// Adds where the sum is at least so much.
+    Add {
+        key: u64,
+        by: i64,
+        least: i64,
+    },
+    Delete(u64),
+    /// Waits until a counter is at least so much.
+    AtLeast(u64, i64),
+    /// All of them, or none where one fails.
+    Both(Box<[Command]>),
+    /// A bug of the store.
+    Panic(u64),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reply {
+    Count(Option<i64>),
+    Counts(Vec<Option<i64>>),
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        let weighted = TreeOptions { weigh: Some(|_| 1), filtered: true, ..TreeOptions::plain("counters") };
+        Self { trees: [weighted] }
+    }
+}
+
+pub fn key_of(key: u64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&key.to_be_bytes());
+    bytes[8..].copy_from_slice(&key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
+    bytes
+}
+
+pub fn number_of(key: &[u8]) -> u64 {
+    u64::from_be_bytes(key[..8].try_into().unwrap())
+}
+
+pub fn count_of(value: &[u8]) -> i64 {
+    i64::from_le_bytes(value[..8].try_into().unwrap())
+}
+
+/// What a counter of `count` is stored as.
+pub fn value_of(count: i64) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&count.to_le_bytes());
+    bytes
+}
+
+impl Counters {
+    fn one(&self, unit: &mut Unit<'_>, command: &Command) -> Result<Staged<Option<i64>>> {
+        let (Command::Get(key) | Command::Add { key, .. } | Command::Delete(key) | Command::AtLeast(key, _)) = command
+        else {
+            return Err(Error::invalid("not one command"));
+        };
+        let name = key_of(*key);
+        let before = unit.get(TREE, &name, |value| value.map(count_of))?;
+        match command {
+            Command::Add { by, least, .. } => {
+                let sum = before.unwrap_or(0) + by;
+                if sum < *least {
+                    return Err(Error::invalid(format!("{sum} is less than {least}")));
+                }
+                unit.put(TREE, &name, &value_of(sum))?;
+                Ok(Staged::Done(Some(sum)))
+            }
+            Command::Delete(_) => {
+                unit.delete(TREE, &name)?;
+                Ok(Staged::Done(before))
+            }
+            Command::AtLeast(_, least) if before.is_none_or(|count| count < *least) => {
+                Ok(Staged::Blocked(vec![(TREE, name.into())]))
+            }
+            _ => Ok(Staged::Done(before)),
+        }
+    }
+}
+
+impl Store for Counters {
+    type Command = Command;
+    type Reply = Reply;
+
+    fn trees(&self) -> &[TreeOptions] {
+        &self.trees
+    }
+
+    fn stage(&self, unit: &mut Unit<'_>, command: &Command) -> Result<Staged<Reply>> {
+        match command {
+            Command::Both(all) => {
+                let mut counts = Vec::with_capacity(all.len());
+                for command in all {
+                    match self.one(unit, command)? {
+                        Staged::Done(count) => counts.push(count),
+                        Staged::Blocked(keys) => return Ok(Staged::Blocked(keys)),
+                    }
+                }
+                Ok(Staged::Done(Reply::Counts(counts)))
+            }
+            Command::Panic(key) => {
+                unit.put(TREE, &key_of(*key), &value_of(-1))?;
+                panic!("planted by a test");
+            }
+            one => Ok(match self.one(unit, one)? {
+                Staged::Done(count) => Staged::Done(Reply::Count(count)),
+                Staged::Blocked(keys) => Staged::Blocked(keys),
+            }),
+        }
+    }
+}
+
+/// How a store is opened in a test.
+#[derive(Clone, Copy)]
+pub struct Setup {
+    pub budget: u64,
+    pub share: u64,
+    pub durability: Durability,
+    pub threads: bool,
+}
+
+impl Setup {
+    /// Small memtables, no threads, each answer durable.
+    pub const SMALL: Self = Self { budget: 48 << 20, share: 6 << 20, durability: Durability::Each, threads: false };
+}
+
+pub fn open(
+    disk: Arc<dyn Disk>,
+    folder: &Path,
+    clock: Arc<dyn Clock>,
+    setup: Setup,
+) -> Result<(Engine<Counters>, Budget)> {
+    let budget = Budget::new(setup.budget);
+    let account = budget.root().child("counters", "");
+    let pages = Pages::new(disk.clone(), budget.root().child("pages", ""), &budget, 4 << 30)?;
+    let options = EngineOptions {
+        disk,
+        folder: folder.to_owned(),
+        pages,
+        budget: budget.clone(),
+        account,
+        share: setup.share,
+        clock,
+        durability: setup.durability,
+        threads: setup.threads,
+    };
+    Ok((Engine::open(options, Counters::default())?, budget))
+}
