@@ -220,6 +220,21 @@ def test_a_payload_that_is_larger_as_a_tree_than_all_memory_is_read_whole_and_re
         assert server.alive() and server.peak() <= server.budget
 
 
+@pytest.mark.parametrize("budget", ["24MiB", "32MiB", "48MiB"])
+@pytest.mark.parametrize("size", [7_000, 35_000, 60_000])
+def test_a_collection_that_never_fits_is_refused_for_good_at_once(tmp_path, budget, size):
+    with Server(tmp_path / "data", budget) as server:
+        rest = Connection(server.port)
+        for number in range(10_000):
+            config = {"vectors": {"size": 4, "distance": "Dot"}, "metadata": {"text": f"{number:06}" + "m" * size}}
+            answer = rest.ask("PUT", f"/collections/c{number}?timeout=1", config)
+            if answer.status != 200:
+                break
+        # Whoever asks holds its own body, connection and answer, and does not wait for them to be given back.
+        assert answer.status == 507 and "no room for more collections" in answer.error, (number, answer.status, answer.body)
+        assert server.alive() and server.peak() <= server.budget
+
+
 def indexed_collection(rest, name, dim, fields, wait_s=20):
     answer = rest.ask("PUT", f"/collections/{name}?timeout={wait_s}", {"vectors": {"size": dim, "distance": "Dot"}})
     assert answer.status == 200, answer.body

@@ -37,8 +37,8 @@ fn instead<T>(count: impl FnOnce(Option<u64>) -> Option<u64>, work: impl FnOnce(
     work()
 }
 
-/// Bytes that the job on this thread holds.
-pub(crate) fn bytes() -> u64 {
+/// Bytes that the job on this thread holds: what it brings with it where it goes on on another thread.
+pub fn bytes() -> u64 {
     HELD.get().unwrap_or(0)
 }
 

@@ -30,7 +30,7 @@ pub use account::Account;
 pub use booked::{BookedSlice, BookedVec, SharedReservation};
 pub use booked_map::BookedMap;
 pub use budget::Budget;
-pub use held::holding;
+pub use held::{bytes as held_by_job, holding};
 pub use kernel::{
     Allocator, Charge, allocator_at_once, allocator_decay, allocator_purge, allocator_resident, cgroup_limit, charge,
     machine_memory, set_allocator,

@@ -33,6 +33,8 @@ pub(crate) enum Request {
     },
     Meta {
         op: MakeMeta,
+        /// Bytes that whoever asked holds until it is done: waiting does not free them.
+        brought: u64,
         /// Cancelled when nobody waits for it any more.
         asker: Option<cancel::Token>,
         done: Box<dyn FnOnce(Result<bool>) + Send>,

@@ -34,7 +34,7 @@ use ramekin_base::supervise::Threads;
 use ramekin_base::{Clock, Error, Kind, PointId, Result, Signal, cancel};
 use ramekin_disk::Disk;
 use ramekin_fields::{Bitmaps, Filter, Order, Path as FieldPath};
-use ramekin_memory::{Account, Budget, ReclaimOrder, Reservation};
+use ramekin_memory::{Account, Budget, ReclaimOrder, Reservation, held_by_job};
 use ramekin_pages::Pages;
 use ramekin_storage::Storage;
 use std::collections::BTreeMap;
@@ -363,7 +363,7 @@ impl Store {
         let (answer, answered) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| _ = answer.send(outcome));
         let asker = cancel::current();
-        let put = self.shared.queue.put(Request::Meta { op: Box::new(op), asker, done });
+        let put = self.shared.queue.put(Request::Meta { op: Box::new(op), brought: held_by_job(), asker, done });
         put.map_err(|error| self.shared.why_closed(error))?;
         if self.shared.single_threaded.load(Ordering::SeqCst) {
             self.step_writer();

@@ -63,6 +63,12 @@ pub(crate) const MANIFEST_MIN_RESERVATION: u64 = 512 << 10;
 /// What the catalog leaves free at the moment, besides a share of the budget and what merges have lent, when it grows.
 const NAMES_LEAVE: u64 = 512 << 10;
 
+/// The share of the budget that what the allocator keeps counts as.
+const KEPT_PART: u64 = 32;
+
+/// Memory of a connection and of an answer, about: who asks for a name holds it until the answer is sent.
+const ASKER_HOLDS: u64 = 64 << 10;
+
 /// What it leaves while a store opens: less, so that what was accepted is accepted again.
 const OPENING_LEAVES: u64 = 512 << 10;
 /// Changes of names that wait for something else to write a manifest; the next one asks for it.
@@ -325,7 +331,7 @@ impl StoreInner {
         let of_points = match self.opening.load(Ordering::Relaxed) {
             true => OPENING_LEAVES,
             // In the long run what the allocator keeps is free: it counts as that share.
-            false => NAMES_LEAVE + (self.budget.limit() / 32).saturating_sub(self.budget.passing()),
+            false => NAMES_LEAVE + (self.budget.limit() / KEPT_PART).saturating_sub(self.budget.passing()),
         };
         of_points + of_merges.min(self.budget.limit() / 16)
     }
@@ -335,9 +341,11 @@ impl StoreInner {
         let catalog = &self.accounts.catalog;
         let booked = catalog.try_reserve(bytes + room);
         let mut booked = booked.map_err(|error| {
-            // Names stay and so do segments: what does not fit beside them never will.
+            // Names stay and so do segments: what does not fit beside them never will. What the allocator keeps was left out of
+            // the room and is in use all the same; who asks has a connection, and room for its answer, until it is told.
             let all = catalog.used() + self.accounts.segments.used() + bytes;
-            match catalog.try_reserve_no_reclaim(all + room) {
+            let kept = self.budget.passing().min(self.budget.limit() / KEPT_PART);
+            match catalog.try_reserve_no_reclaim(all + room + kept + ASKER_HOLDS) {
                 Err(never) if never.kind() == Kind::NoMemory => Error::no_memory(format!(
                     "no room for more collections, configurations or aliases: {} more needed beside the {} that they take, \
                      and {} must stay free for points and merges under the budget of {}",

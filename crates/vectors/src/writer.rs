@@ -25,7 +25,7 @@ use crate::request::{Change, Completion, MakeMeta, Piece, Reply, Request, Tell, 
 use crate::store_inner::StoreInner;
 use ramekin_base::{Error, Kind, Result, cancel, supervise};
 use ramekin_log::{Log, Lsn};
-use ramekin_memory::Reservation;
+use ramekin_memory::{Reservation, holding};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -187,9 +187,9 @@ impl Writer {
                 collection.written_ms.store(self.shared.now_ms(), Ordering::Relaxed);
                 self.write(collection, write, answer);
             }
-            Request::Meta { op, asker, done } => {
+            Request::Meta { op, brought, asker, done } => {
                 self.flush();
-                done(self.meta(asker.as_ref(), op));
+                done(holding(brought, || self.meta(asker.as_ref(), op)));
             }
             Request::Rotate(collection) => {
                 self.flush();

@@ -83,7 +83,9 @@ fn fields<const N: usize>(reader: &mut Reader<'_>, names: [&str; N]) -> Decoded<
 pub async fn change(mut call: Call) -> Outcome<BookedResponse> {
     let actions = call.decode(actions).await?;
     call.door
-        .run(Lane::Writes, call.options.until, move |door| door.host.store.change_aliases((*actions).clone()))
+        .run(Lane::Writes, call.options.until, move |door| {
+            actions.within(|actions| door.host.store.change_aliases(actions.clone()))
+        })
         .await?;
     BookedResponse::result(&true, call.took())
 }

@@ -4,6 +4,7 @@ use crate::decoders::collection_body;
 use crate::errors::Outcome;
 use crate::handlers::collection_info;
 use crate::request::call::{Call, checked_collection_name};
+use crate::request::state::DoorInner;
 use crate::response::BookedResponse;
 use ramekin_base::{Error, Kind, Lane};
 use serde_json::json;
@@ -45,7 +46,9 @@ pub async fn create(mut call: Call) -> Outcome<BookedResponse> {
     checked_collection_name(call.name())?;
     let name = call.name().to_owned();
     let until = call.options.until;
-    call.door.run(Lane::Writes, until, move |door| door.host.store.create_collection(&name, (*config).clone())).await?;
+    let create =
+        move |door: &DoorInner| config.within(|config| door.host.store.create_collection(&name, config.clone()));
+    call.door.run(Lane::Writes, until, create).await?;
     BookedResponse::result(&true, call.took())
 }
 
@@ -59,8 +62,7 @@ pub async fn change(mut call: Call) -> Outcome<BookedResponse> {
             return Err(Error::busy("another change of a collection is under way"));
         };
         let config = door.host.store.config(&name)?;
-        let patch = (*change).clone().against(&config)?;
-        door.host.store.patch_collection(&name, patch)
+        change.within(|change| door.host.store.patch_collection(&name, change.clone().against(&config)?))
     });
     changed.await?;
     BookedResponse::result(&true, call.took())

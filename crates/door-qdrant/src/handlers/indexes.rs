@@ -13,6 +13,7 @@ use crate::decoders::sections::{self, Section};
 use crate::decoders::text_index;
 use crate::errors::Outcome;
 use crate::request::call::Call;
+use crate::request::state::DoorInner;
 use crate::response::BookedResponse;
 use crate::wire::filter::read_path;
 use crate::wire::json::{DecodeError, Decoded, Reader};
@@ -45,8 +46,9 @@ async fn set(call: Call, wanted: Reserved<(Path, Option<FieldConfig>)>) -> Outco
     let (door, waits) = (call.door, call.options.wait == Wait::Visible);
     let wanted = Arc::new(wanted);
     let (of, asked) = (name.clone(), wanted.clone());
-    let set =
-        move |door: &crate::request::state::DoorInner| door.host.store.set_index(&of, asked.0.clone(), asked.1.clone());
+    let set = move |door: &DoorInner| {
+        asked.within(|(path, index)| door.host.store.set_index(&of, path.clone(), index.clone()))
+    };
     let operation = door.run(Lane::Writes, until, set).await?;
     let mut lacks = door.host.store.lacks_index(&name, &wanted.0)?;
     while waits && lacks && tokio::time::Instant::now() + LOOK < until {
