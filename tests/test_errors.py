@@ -180,3 +180,9 @@ def test_keys(tmp_path):
     assert status("GET", "/healthz") == 200
     assert server.stop() == 0
     server.close()
+
+
+def test_a_client_on_this_machine_makes_segments_as_on_ethernet(server):
+    """Larger ones are half of the largest window that was ever offered, and the sender waits for a timer where less is offered later."""
+    with socket.create_connection(("127.0.0.1", server.port), 10) as sock:
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG) <= 1440

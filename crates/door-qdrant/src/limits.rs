@@ -59,6 +59,10 @@ pub const SOCKET_RECEIVE: usize = 14 << 10;
 /// Of an answer.
 pub const SOCKET_SEND: usize = 16 << 10;
 const _: () = assert!(SOCKET_RECEIVE < 2 * SOCKET_RECEIVE_IDLE);
+/// Bytes of a segment, as on Ethernet. A sender on this machine would make segments of half of the largest window that it was ever
+/// offered; the kernel offers less where segments turn out to take more memory than those before, and then the sender waits for the
+/// timer of 200 ms before each of them.
+pub const SEGMENT: u32 = 1440;
 
 /// Stack frames, structures of hyper and tokio, the kernel's own structures of one connection, measured between requests.
 pub const CONNECTION_FIXED: usize = 10 << 10;

@@ -26,6 +26,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use ramekin_base::limits as base;
 use ramekin_base::{Error, Result};
+use socket2::SockRef;
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -68,10 +69,14 @@ pub async fn serve(
 ) -> Result<()> {
     let guests = door.shared.guests.clone();
     guests.open(tls.is_some())?;
-    // Accepted connections inherit the buffers of the listener.
-    let buffers = rustix::net::sockopt::set_socket_recv_buffer_size(&listener, limits::SOCKET_RECEIVE_IDLE)
-        .and_then(|()| rustix::net::sockopt::set_socket_send_buffer_size(&listener, limits::SOCKET_SEND_IDLE));
-    buffers.map_err(|error| Error::io(format!("the socket's buffers cannot be set: {error}")))?;
+    // Accepted connections inherit what the listener has.
+    let socket = SockRef::from(&listener);
+    let sizes = socket
+        .set_recv_buffer_size(limits::SOCKET_RECEIVE_IDLE)
+        .and_then(|()| socket.set_send_buffer_size(limits::SOCKET_SEND_IDLE))
+        .and_then(|()| socket.set_tcp_mss(limits::SEGMENT));
+    sizes
+        .map_err(|error| Error::io(format!("the sizes of the socket's buffers and segments cannot be set: {error}")))?;
     let (stage, stage_of_all) = watch::channel(Stage::Serving);
     let context = Arc::new(ConnectionContext {
         door,
