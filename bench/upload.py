@@ -122,7 +122,7 @@ def one_after_another(data: dataset.Dataset, args, report: Report) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     waited = sum(one >= 200 for one in took) / len(took)
     report.row("1,000 uploads of up to 120 KB on 50 connections", f"{spread(took, 1)} ms")
-    report.row("of them 200 ms or longer, as the kernel's timer is", f"{waited:.1%}", "<= 1 %", waited <= 0.01)
+    report.row("of them 200 ms or longer, as the kernel's timer is", f"{waited:.1%}", "<= 1 %", waited <= 0.01, speed=True)
 
 
 def main() -> int:
