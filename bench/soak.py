@@ -148,8 +148,9 @@ def clients(port: int, seeds: list[int], stop, pause, pipe) -> None:
     pipe.send([(dict(client.took), client.statuses) for client in many])
 
 
-def at_rest(server: Server, pause) -> tuple[int, int, int]:
-    """When nobody asks and all connections are closed: threads, descriptors, and those of data files, which come and go with segments."""
+def at_rest(server: Server, pause) -> tuple[int, int, int, Counter]:
+    """When nobody asks and all connections are closed: threads, descriptors, those of data files, which come and go with segments,
+    and what the others are."""
     pause.set()
     time.sleep(8)
     folder, open_ones = f"/proc/{server.pid}/fd", []
@@ -158,10 +159,11 @@ def at_rest(server: Server, pause) -> tuple[int, int, int]:
             open_ones.append(os.readlink(f"{folder}/{number}"))
         except OSError:
             pass  # closed while we look
-    files = sum(str(server.data.resolve()) in name for name in open_ones)
+    others = Counter(name.split("[")[0] for name in open_ones if str(server.data.resolve()) not in name)
+    files = len(open_ones) - others.total()
     threads = len(os.listdir(f"/proc/{server.pid}/task"))
     pause.clear()
-    return threads, len(open_ones) - files, files
+    return threads, others.total(), files, others
 
 
 def slope(samples: list[tuple[float, int]]) -> float:
@@ -218,8 +220,10 @@ def main() -> int:
     report.row("answers that were not 200", ", ".join(f"{count} x {what}" for what, count in sorted(odd.items())) or "none", "none", not odd)
     grown = slope(charges.samples)
     report.row("charge: slope in 10 minutes", f"{grown:+.2%} of {mib(np.mean([value for _, value in charges.samples]))}", "< 1 %", grown < 0.01, speed=True)
-    (threads, others, files), (threads_then, others_then, files_then) = rests
+    (threads, others, files, kinds), (threads_then, others_then, files_then, kinds_then) = rests
     same = (threads, others) == (threads_then, others_then)
+    if not same:
+        print(f"descriptors that came: {dict(kinds_then - kinds)}, that went: {dict(kinds - kinds_then)}", flush=True)
     report.row("threads and descriptors at rest after each half", f"{threads} and {others}, {threads_then} and {others_then}", "equal", same, speed=True)
     report.row("beside them descriptors of data files", f"{files}, {files_then}")
     slowest, which = 0.0, ""

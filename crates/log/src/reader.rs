@@ -6,8 +6,7 @@
 //!            └──────────── one batch ────┘         a second one only if a record was longer than believed
 //! ```
 //!
-//! Every record is checked before it is handed out. What has been trimmed is `NotFound`: then
-//! its data is sealed, and the caller looks there.
+//! Every record is checked before it is handed out. What has been trimmed is `NotFound`, but for who pinned the log before.
 
 use crate::Lsn;
 use crate::files::LogFile;
@@ -26,13 +25,14 @@ const RUN_MAX: u64 = 64 << 10;
 /// What the writer and its readers share.
 pub(crate) struct LogFiles {
     disk: Arc<dyn Disk>,
-    files: RwLock<Vec<Arc<LogFile>>>,
+    /// Shared with pins: who changes the list makes another one.
+    files: RwLock<Arc<[Arc<LogFile>]>>,
     end: AtomicU64,
 }
 
 impl LogFiles {
     pub(crate) fn new(disk: Arc<dyn Disk>, files: Vec<Arc<LogFile>>, end: Lsn) -> Arc<Self> {
-        Arc::new(Self { disk, files: RwLock::new(files), end: AtomicU64::new(end) })
+        Arc::new(Self { disk, files: RwLock::new(files.into()), end: AtomicU64::new(end) })
     }
 
     pub(crate) fn end(&self) -> Lsn {
@@ -44,10 +44,11 @@ impl LogFiles {
     }
 
     pub(crate) fn add(&self, file: Arc<LogFile>) {
-        self.files.write().push(file);
+        let mut files = self.files.write();
+        *files = files.iter().cloned().chain([file]).collect();
     }
 
-    pub(crate) fn files(&self) -> Vec<Arc<LogFile>> {
+    pub(crate) fn files(&self) -> Arc<[Arc<LogFile>]> {
         self.files.read().clone()
     }
 
@@ -55,22 +56,30 @@ impl LogFiles {
     pub(crate) fn trim(&self, before: Lsn) -> Vec<Arc<LogFile>> {
         let mut files = self.files.write();
         let gone = files.partition_point(|file| file.start <= before).saturating_sub(1);
-        files.drain(..gone).collect()
+        let (trimmed, kept) = files.split_at(gone);
+        let (trimmed, kept) = (trimmed.to_vec(), kept.into());
+        *files = kept;
+        trimmed
     }
 
     pub(crate) fn bytes(&self) -> u64 {
         self.files.read().iter().map(|file| file.len()).sum()
     }
 
-    fn file(&self, lsn: Lsn) -> Result<Arc<LogFile>> {
+    /// The file of a record; one that was trimmed is looked for among those that are pinned.
+    fn file(&self, lsn: Lsn, pinned: &[Arc<LogFile>]) -> Result<Arc<LogFile>> {
         if lsn >= self.end() {
             return Err(Error::bug(format!("log position {lsn} is not committed")));
         }
-        let files = self.files.read();
-        let after = files.partition_point(|file| file.start <= lsn);
-        let file = after.checked_sub(1).and_then(|index| files.get(index));
-        file.cloned().ok_or_else(|| Error::not_found(format!("log position {lsn} was trimmed")))
+        let found = file_of(&self.files.read(), lsn).or_else(|| file_of(pinned, lsn));
+        found.ok_or_else(|| Error::not_found(format!("log position {lsn} was trimmed")))
     }
+}
+
+fn file_of(files: &[Arc<LogFile>], lsn: Lsn) -> Option<Arc<LogFile>> {
+    let after = files.partition_point(|file| file.start <= lsn);
+    let file = after.checked_sub(1).and_then(|index| files.get(index));
+    file.filter(|file| lsn < file.start + file.len()).cloned()
 }
 
 /// Reads committed records. Clones are cheap.
@@ -80,6 +89,8 @@ pub struct LogReader {
     account: Account,
     /// Pays where that one finds no memory.
     instead: Option<Account>,
+    /// Files that stay readable for it.
+    pinned: Arc<[Arc<LogFile>]>,
 }
 
 /// A record's bytes; they stay reserved while it lives.
@@ -124,7 +135,19 @@ struct ReadSpan {
 
 impl LogReader {
     pub(crate) fn new(shared: Arc<LogFiles>, account: Account) -> Self {
-        Self { shared, account, instead: None }
+        Self { shared, account, instead: None, pinned: Arc::default() }
+    }
+
+    /// A reader for which all that is in the log now stays readable, also when it is trimmed: the files' space is free once it
+    /// is gone.
+    #[must_use]
+    pub fn pin(&self) -> Self {
+        Self { pinned: self.shared.files(), ..self.clone() }
+    }
+
+    /// Of a pinned reader, where the log began when it was pinned.
+    pub fn start(&self) -> Lsn {
+        self.pinned.first().map_or(0, |file| file.start)
     }
 
     /// A reader for work that has memory of its own, for good: what finds none elsewhere is booked on `account`.
@@ -156,7 +179,7 @@ impl LogReader {
         nonblocking::check()?;
         let mut wants = Vec::with_capacity(wanted.len());
         for (answer, &(lsn, len)) in wanted.iter().enumerate() {
-            let file = self.shared.file(lsn)?;
+            let file = self.shared.file(lsn, &self.pinned)?;
             let offset = lsn - file.start;
             let bytes = (RECORD_HEADER + len.min(limits::LOG_RECORD_MAX)) as u64;
             if offset % 8 != 0 || offset + RECORD_HEADER as u64 > file.len() {

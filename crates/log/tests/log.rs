@@ -194,6 +194,31 @@ fn trim_keeps_the_log_short() {
     assert_eq!(bench.refused(0).kind(), Kind::Corrupt);
 }
 
+/// A reader that has pinned the log reads on what is trimmed; what came after is trimmed for it as for others.
+#[test]
+fn what_is_pinned_is_read_after_it_was_trimmed() {
+    let bench = Bench::new();
+    let (mut log, _) = bench.open(0).unwrap();
+    log.set_file_bytes(256 << 10);
+    let mut write = |byte: u8| {
+        let lsn = log.append(&[byte; 50_000]).unwrap();
+        let end = log.commit().unwrap();
+        log.trim(end.saturating_sub(100_000)).unwrap();
+        (lsn, log.reader())
+    };
+    let (kept, reader) = write(1);
+    let pinned = reader.pin();
+    assert!(pinned.start() <= kept);
+    let later: Vec<Lsn> = (2..40).map(|byte| write(byte).0).collect();
+    let newest = write(40).0;
+    let reads = |reader: &ramekin_log::LogReader, lsn| reader.read(lsn, 50_000).map(|record| record.to_vec());
+    assert_eq!(reads(&reader, kept).err().unwrap().kind(), Kind::NotFound);
+    assert_eq!(reads(&pinned, kept).unwrap(), [1; 50_000]);
+    assert_eq!(reads(&pinned, newest).unwrap(), [40; 50_000]);
+    assert_eq!(reads(&pinned, later[15]).err().unwrap().kind(), Kind::NotFound);
+    drop((pinned, reader));
+}
+
 /// Wherever one byte of a record is changed, no record is lost in silence but those of the last commit.
 #[test]
 fn damage_before_the_last_commit_is_refused() {

@@ -6,19 +6,19 @@
 //!
 //! Where memory is short it is counted to the end, so that the least budget can be told.
 
+use crate::api::catalog_cost::{self, alias_bytes, collection_bytes, config_bytes};
+use crate::api::op::{self, MetaOp, Op};
 use crate::api::*;
 use crate::background;
-use crate::catalog::{AliasChange, Places};
-use crate::catalog_cost::{self, alias_bytes, collection_bytes, config_bytes};
+use crate::background::manifest::{self, AliasesJson, CatalogJson, CollectionJson, HeadJson};
+use crate::collection::catalog::{AliasChange, Places};
 use crate::collection::{Collection, Located, View};
-use crate::field_index;
-use crate::manifest::{self, AliasesJson, CatalogJson, CollectionJson, HeadJson};
+use crate::inner::StoreInner;
 use crate::memtable::Memtable;
-use crate::op::{self, MetaOp, Op};
-use crate::overlay::{self, PatchRun};
-use crate::payload_write;
 use crate::segment::Segment;
-use crate::store_inner::StoreInner;
+use crate::segment::field;
+use crate::segment::overlay::PatchRun;
+use crate::write::payload_write;
 use ramekin_base::{Error, Result, Size};
 use ramekin_log::{Log, Lsn};
 use ramekin_storage::{Manifest, read_app};
@@ -126,23 +126,23 @@ fn restore_aliases(shared: &StoreInner, aliases: Vec<AliasChange>, short: &mut S
 fn open_collection(shared: &StoreInner, json: &CollectionJson) -> Result<(Collection, Places)> {
     let config = shared.hold_config(json.config.clone(), shared.room_beside_names())?;
     let mut memory = shared.book_names(collection_bytes(&json.name), shared.room_beside_names())?;
-    let (places, growing) = (Places::of(&mut memory), &shared.accounts.growing);
-    let collection = Collection::new(json.number, &json.name, config, memory, growing, json.replay_from)?;
+    let (places, accounts) = (Places::of(&mut memory), (&shared.accounts.growing, &shared.accounts.segments));
+    let collection = Collection::new(json.number, &json.name, config, memory, accounts, json.replay_from)?;
     let mut segments = Vec::with_capacity(json.segments.len());
     for kept in &json.segments {
         let file = shared.storage.open_file(&kept.file)?;
         let segment = Segment::open(&kept.file, file, &shared.accounts.segments)?;
         segment.listed.store(true, Ordering::SeqCst);
         if let Some(name) = &kept.dead {
-            overlay::read_delete_bitmap(shared, &segment, name, &shared.accounts.segments)?;
+            segment.restore_deaths(&shared.storage, name, &shared.accounts.segments)?;
         }
         for name in &kept.payloads {
             let file = shared.storage.open_file(name)?;
             let run = PatchRun::open(name, file, segment.meta.points, &shared.accounts.segments)?;
             segment.patches.add_run(Arc::new(run));
         }
-        *segment.fields.write() = field_index::open_all(shared, &kept.fields, segment.meta.points)?;
-        segments.push(Arc::new(segment));
+        *segment.fields.write() = field::open_all(&shared.storage, &kept.fields, segment.meta.points)?;
+        segments.push(Arc::new(segment).view());
     }
     _ = collection.swap(|view| View { active: view.active.clone(), immutable: Vec::new(), segments });
     collection.unwritten.store(false, Ordering::SeqCst);
@@ -160,7 +160,7 @@ pub(crate) fn replay(shared: &Arc<StoreInner>, durable: Range<Lsn>, meta_from: L
             "the log ended in a write that was under way and is dropped, nobody was told that it was done: {cut}"
         );
     }
-    _ = shared.log_reader.set(log.reader());
+    _ = shared.env.log.set(log.reader());
     log.replay(log_from, &mut |lsn, record| {
         let (seqno, op) = op::decode(record).map_err(|error| error.at(format!("log position {lsn}")))?;
         shared.seqno.fetch_max(seqno, Ordering::SeqCst);

@@ -6,73 +6,76 @@
 //!   read:  `search`, `read`, in the caller's thread
 //! ```
 
+use crate::api::check;
+use crate::api::check::check_name;
+use crate::api::op::MetaOp;
 use crate::api::*;
-use crate::catalog::{Catalog, Collections};
-use crate::catalog_cost;
-use crate::check::check_name;
-use crate::collection::{Collection, View};
-use crate::field_index::{self, Failures};
-use crate::filter_cache::FilterCache;
-use crate::full::Full;
-use crate::health::Health;
-use crate::idle::{IdleLending, IdleMerge};
-use crate::manifest;
-use crate::op::MetaOp;
-use crate::patch_tree::PatchTree;
-use crate::queue::{CHANGES_MAX, Queue};
+use crate::background;
+use crate::background::field_index::{self};
+use crate::background::manifest;
+use crate::background::progress;
+use crate::collection::Collection;
+use crate::collection::catalog::{Catalog, Collections};
+use crate::collection::health::Health;
+use crate::inner::StoreInner;
+use crate::inner::idle;
+use crate::inner::idle::IdleMerge;
+use crate::lock;
+use crate::query::count;
+use crate::query::env::{Plant, QueryEnv};
+use crate::query::facet;
+use crate::query::filter_cache::FilterCache;
+use crate::query::ordered;
+use crate::query::read;
+use crate::query::scratches::KeptScratches;
+use crate::query::search;
 use crate::recovery::{Short, head_of, open_catalog, replay};
-use crate::request::{Done, Request};
-use crate::scratches::KeptScratches;
-use crate::store_inner::{Accounts, Limits, MANIFEST_MIN_RESERVATION, Plant, QUERIES_MIN_RESERVATION, StoreInner};
-use crate::timings::Timings;
-use crate::writer::Writer;
-use crate::{background, change, check, count, facet, idle, lock, ordered, read, residency, search};
+use crate::residency;
+use crate::residency::idle_step;
+use crate::segment::patch_tree::PatchTree;
+use crate::state::accounts::{Accounts, Limits};
+use crate::state::failures::Failures;
+use crate::state::full::Full;
+use crate::state::idle::IdleLending;
+use crate::state::options::StoreOptions;
+use crate::state::queue::{CHANGES_MAX, Queue};
+use crate::state::request::{Done, Request};
+use crate::state::timings::Timings;
+use crate::state::watermark::Watermark;
+use crate::write::Writer;
+use crate::write::change;
 use parking_lot::Mutex;
 use ramekin_base::limits::payload_max;
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
-use ramekin_base::{Clock, Error, Kind, PointId, Result, Signal, cancel};
+use ramekin_base::{Error, Kind, PointId, Result, Signal, cancel};
 use ramekin_disk::Disk;
 use ramekin_fields::{Bitmaps, Filter, Order, Path as FieldPath};
-use ramekin_memory::{Account, Budget, ReclaimOrder, Reservation, held_by_job};
-use ramekin_pages::Pages;
+use ramekin_memory::{ReclaimOrder, Reservation, held_by_job};
 use ramekin_storage::Storage;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
-/// What a store is opened with.
-pub struct StoreOptions {
-    pub disk: Arc<dyn Disk>,
-    pub folder: PathBuf,
-    pub pages: Pages,
-    pub budget: Budget,
-    /// Everything of the store is booked below this account.
-    pub account: Account,
-    pub clock: Arc<dyn Clock>,
-    /// Threads of one index build.
-    pub build_threads: usize,
-    /// False: no threads; the owner calls [`Store::step`]. The simulator lives in one thread.
-    pub threads: bool,
-}
-
 /// All collections of one data folder. Clones are handles to the same store.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<StoreInner>,
+    pub(crate) shared: Arc<StoreInner>,
     /// The writer, where no thread owns it.
     writer: Arc<Mutex<Option<Writer>>>,
     threads: Arc<Mutex<Vec<std::thread::JoinHandle<()>>>>,
 }
 
-/// Red collections that are named when the store is asked how it is.
-const FAULTS_MAX: usize = 16;
 /// Of the writer, the sealer and the merger.
 const STACK_BYTES: usize = 1 << 20;
 /// Threads of an open store: those, and its changers.
 pub const THREADS: usize = 3 + CHANGERS.len();
+/// Aliases that are copied at a time while all are told.
+const ALIASES_AT_A_TIME: usize = 256;
+/// One thread for each change that may be under way.
+const CHANGERS: [&str; CHANGES_MAX] = ["changer-0", "changer-1", "changer-2", "changer-3"];
+
 /// The names of all collections at one moment, in order.
 pub struct Names(Collections);
 
@@ -90,12 +93,6 @@ impl Names {
     }
 }
 
-/// Aliases that are copied at a time while all are told.
-const ALIASES_AT_A_TIME: usize = 256;
-/// One thread for each change that may be under way.
-const CHANGERS: [&str; CHANGES_MAX] = ["changer-0", "changer-1", "changer-2", "changer-3"];
-/// Real queries that are kept to be asked again, all collections together.
-const RESERVOIR_MAX: u64 = 2 << 20;
 /// Writes count as held up for so long after one had to wait.
 const HELD_MS: u64 = 1_000;
 /// A part is written out for others who need memory once it is one of so many of what it may be.
@@ -104,47 +101,6 @@ const WORTH_WRITING: u64 = 8;
 const META_LOOK: Duration = Duration::from_millis(50);
 /// Between two looks whether new points were written out.
 const SHRINK_LOOK: Duration = Duration::from_millis(50);
-
-impl Accounts {
-    fn new(parent: &Account, limits: Limits) -> Result<Self> {
-        let growing = parent.child(
-            "growing",
-            "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
-        );
-        let accounts = Self {
-            catalog: parent.child("catalog", catalog_cost::FORMULA).lasting(),
-            patches: growing.child("patches", "changed payloads of sealed points x 64"),
-            growing: growing.with_limit(limits.memtable_bytes),
-            segments: parent.child(
-                "segments",
-                "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
-            ),
-            flush: parent.child("seal", "buffers and index build of one seal").with_limit(limits.flush_work),
-            merge: parent
-                .child("merge", "rows x 4 + buffers and index build of one merge")
-                .with_limit(limits.merge_work)
-                .idling(),
-            log: parent.child("log", "commit buffer + reads of payloads under way").lasting(),
-            filters: parent.child(
-                "filters",
-                "rows of segments / 8, of filters that are asked or remembered; budget / 128 + 512 KiB",
-            ),
-            queries: parent
-                .child("queries", "results x (336 + 208 x growing parts) + payloads and vectors returned + scratches")
-                .transient(),
-            reservoir: parent
-                .child("reservoir", "real queries that are kept x dim x 4")
-                .with_limit(RESERVOIR_MAX.min(limits.memtable_bytes / 8)),
-            manifest: parent.child("manifest", "collections x their configuration, while it is written"),
-        };
-        // What frees memory has its memory for good.
-        accounts.flush.set_min_reservation(limits.flush_work)?;
-        accounts.merge.set_min_reservation(limits.merge_work)?;
-        accounts.manifest.set_min_reservation(MANIFEST_MIN_RESERVATION)?;
-        accounts.queries.set_min_reservation(QUERIES_MIN_RESERVATION)?;
-        Ok(accounts)
-    }
-}
 
 impl Store {
     /// Opens the folder's store, or makes one: reads the manifest, verifies, replays the log.
@@ -161,6 +117,17 @@ impl Store {
         let catalog = Catalog::new(head.next_number, head.meta_from, &accounts.catalog)?;
         let bitmaps = Bitmaps::new(&accounts.filters, &accounts.queries);
         let filter_cache = FilterCache::new(options.budget.clone(), accounts.filters.clone());
+        let env = QueryEnv {
+            pages: options.pages.clone(),
+            account: accounts.queries.clone(),
+            clock: options.clock.clone(),
+            reservoir: accounts.reservoir.clone(),
+            log: OnceLock::new(),
+            scratches: Arc::default(),
+            bitmaps,
+            filter_cache,
+            plant: OnceLock::new(),
+        };
         let shared = Arc::new(StoreInner {
             pages: options.pages.clone(),
             budget: options.budget.clone(),
@@ -168,7 +135,7 @@ impl Store {
             accounts,
             catalog: Ranked::rw(&lock::CATALOG, catalog),
             queue: Queue::default(),
-            log_reader: OnceLock::new(),
+            env,
             seqno: AtomicU64::new(head.operation),
             applied: AtomicU64::new(log_from),
             log_from: AtomicU64::new(log_from),
@@ -178,15 +145,12 @@ impl Store {
             flush_opens: Mutex::new(false),
             closed: OnceLock::new(),
             diverged: AtomicBool::new(false),
-            watermark: manifest::Watermark::new(durable.end),
+            watermark: Watermark::new(durable.end),
             manifest_dirty: AtomicBool::new(false),
             opening: AtomicBool::new(true),
             temp,
             flushed: Signal::default(),
             work: Signal::default(),
-            scratches: Arc::default(),
-            bitmaps,
-            filter_cache,
             closing: AtomicBool::new(false),
             single_threaded: AtomicBool::new(true),
             idle: IdleLending::default(),
@@ -195,7 +159,6 @@ impl Store {
             health: Health::default(),
             threads: Threads::default(),
             timings: Timings::default(),
-            plant: OnceLock::new(),
             waited_ms: AtomicU64::new(0),
             options,
         });
@@ -208,12 +171,12 @@ impl Store {
         shared.opening.store(false, Ordering::Relaxed);
         shared.begin_reserve()?;
         // With nothing to do it rests at once, and what is to be resident is there before the first query.
-        if !idle::step(&shared) {
+        if !idle_step::step(&shared, &|collection| background::is_busy(&shared, collection)) {
             residency::plan(&shared);
         }
         shared
             .budget
-            .add_reclaimer(ReclaimOrder::Allocator, Arc::new(KeptScratches(Arc::downgrade(&shared.scratches))));
+            .add_reclaimer(ReclaimOrder::Allocator, Arc::new(KeptScratches(Arc::downgrade(&shared.env.scratches))));
         shared.budget.add_reclaimer(ReclaimOrder::Idle, Arc::new(IdleMerge(Arc::downgrade(&shared))));
         let writer = Writer::new(shared.clone(), log);
         let store = Self { shared, writer: Arc::new(Mutex::new(Some(writer))), threads: Arc::default() };
@@ -277,7 +240,7 @@ impl Store {
     /// `filter` (after each step over new points), and where a panic ends the thread: `writer`, `changer`, `background`.
     #[doc(hidden)]
     pub fn plant_for_tests(&self, plant: Plant) {
-        _ = self.shared.plant.set(plant);
+        _ = self.shared.env.plant.set(plant);
     }
 
     #[cfg(test)]
@@ -303,8 +266,8 @@ impl Store {
     #[doc(hidden)]
     pub fn patches_for_tests(&self, name: &str) -> Result<(usize, usize)> {
         let view = self.shared.find(name)?.view.load_full();
-        let changes = || view.segments.iter().map(|segment| &segment.patches);
-        Ok((changes().map(PatchTree::len).sum(), changes().map(|changes| changes.runs().len()).sum()))
+        let changes = || view.segments.iter().map(|segment| &segment.own.patches);
+        Ok((changes().map(PatchTree::rows).sum(), changes().map(|changes| changes.runs().len()).sum()))
     }
 
     /// Sees through what was accepted, then stops the threads. Nothing is accepted any more.
@@ -359,7 +322,7 @@ impl Store {
         Ok(())
     }
 
-    fn meta(&self, op: impl FnOnce(&StoreInner) -> Result<Option<MetaOp>> + Send + 'static) -> Result<bool> {
+    fn meta(&self, op: impl FnOnce(&Catalog) -> Result<Option<MetaOp>> + Send + 'static) -> Result<bool> {
         let (answer, answered) = mpsc::sync_channel(1);
         let done = Box::new(move |outcome| _ = answer.send(outcome));
         let asker = cancel::current();
@@ -393,17 +356,14 @@ impl Store {
         check_name(name)?;
         check::config(&config)?;
         let name = name.to_owned();
-        let create = move |shared: &StoreInner| {
-            let number = shared.catalog.read().next_number;
-            Ok(Some(MetaOp::Create { number, name, config }))
-        };
+        let create = move |catalog: &Catalog| Ok(Some(MetaOp::Create { number: catalog.next_number, name, config }));
         self.meta(create).map(|_| ())
     }
 
     pub fn patch_collection(&self, name: &str, patch: CollectionPatch) -> Result<()> {
         let name = name.to_owned();
-        let change = move |shared: &StoreInner| {
-            let collection = shared.find(&name)?;
+        let change = move |catalog: &Catalog| {
+            let collection = catalog.find(&name)?;
             check::config(&patch.apply(&collection.config.load()))?;
             Ok(Some(MetaOp::Patch { number: collection.number, patch }))
         };
@@ -414,8 +374,8 @@ impl Store {
     /// the background; until then its answers are made from payloads. Returns the number of the last operation.
     pub fn set_index(&self, name: &str, path: FieldPath, index: Option<FieldConfig>) -> Result<u64> {
         let name = name.to_owned();
-        let set = move |shared: &StoreInner| {
-            let collection = shared.find(&name)?;
+        let set = move |catalog: &Catalog| {
+            let collection = catalog.find(&name)?;
             let config = collection.config.load();
             let is_new = config.indexes.get(&path) != index.as_ref();
             Ok(is_new.then(|| MetaOp::Index { number: collection.number, path, index }))
@@ -432,8 +392,7 @@ impl Store {
     /// Removes a collection and the aliases that name it. False: it was not there.
     pub fn drop_collection(&self, name: &str) -> Result<bool> {
         let name = name.to_owned();
-        self.meta(move |shared| {
-            let catalog = shared.catalog.read();
+        self.meta(move |catalog| {
             Ok(catalog.by_name(&name).map(|collection| MetaOp::Drop { number: collection.number }))
         })
     }
@@ -463,48 +422,6 @@ impl Store {
                 None => return Ok(()),
             }
         }
-    }
-
-    pub fn info(&self, name: &str) -> Result<Info> {
-        let collection = self.shared.find(name)?;
-        let view = collection.view.load_full();
-        let error = collection.fault();
-        let status = match (&error, background::is_busy(&self.shared, &collection)) {
-            (Some(_), _) => Status::Red,
-            (None, true) => Status::Yellow,
-            (None, false) => Status::Green,
-        };
-        let vectors = vector_counts(&view);
-        let progress = collection.progress.first();
-        let config = collection.config.load_full();
-        Ok(Info {
-            recall_measured: collection.recall_monitor.measured(),
-            warnings: collection.recall_monitor.warning(config.recall).into_iter().collect(),
-            indexed_points: field_index::points(&self.shared, &collection, &view, &config),
-            new_points: field_index::new_points(&self.shared, &view, &config),
-            config,
-            status,
-            optimizer: error.map_or(Ok(()), Err),
-            points: view.live(),
-            indexed_vectors: vectors.values().map(|count| count.sealed).sum(),
-            vectors,
-            segments: (view.segments.len() + view.immutable.len() + 1) as u64,
-            progress,
-            bytes_on_disk: view.segments.iter().map(|segment| segment.bytes_on_disk()).sum(),
-            last_operation: self.shared.seqno.load(Ordering::SeqCst),
-        })
-    }
-
-    /// Why the store is not well, a line each: dead threads, writes that are refused, collections that are red. Empty: it is.
-    pub fn faults(&self) -> Vec<String> {
-        let shared = &self.shared;
-        let dead =
-            shared.threads.dead().into_iter().map(|(name, cause)| format!("the thread `{name}` is dead: {cause}"));
-        let mut faults: Vec<String> = dead.chain(shared.health.worst()).collect();
-        let collections = shared.collections();
-        let red = collections.iter().filter_map(|held| Some(format!("collection `{}`: {}", held.name, held.fault()?)));
-        faults.extend(red.take(FAULTS_MAX));
-        faults
     }
 
     /// How long commits of the log, flushes, patch compactions and merges took.
@@ -562,13 +479,13 @@ impl Store {
 
     pub fn query(&self, name: &str, query: &Query) -> Result<(Held<Vec<Scored>>, Profile)> {
         let collection = self.find_with(name, &query.parts)?;
-        self.shared.read(&collection, || search::query(&self.shared, &collection, query))
+        self.shared.read(&collection, || search::query(&self.shared.env, &collection, query))
     }
 
     /// Points by id, in the order asked; what is not there is left out.
     pub fn get(&self, name: &str, ids: &[PointId], parts: &Parts) -> Result<Held<Vec<Record>>> {
         let collection = self.find_with(name, parts)?;
-        self.shared.read(&collection, || read::get(&self.shared, &collection, ids, parts))
+        self.shared.read(&collection, || read::get(&self.shared.env, &collection, ids, parts))
     }
 
     /// A page of the points that pass a filter, in id order.
@@ -581,7 +498,7 @@ impl Store {
         parts: &Parts,
     ) -> Result<Held<Page>> {
         let collection = self.find_with(name, parts)?;
-        self.shared.read(&collection, || read::scroll(&self.shared, &collection, from, limit, filter, parts))
+        self.shared.read(&collection, || read::scroll(&self.shared.env, &collection, from, limit, filter, parts))
     }
 
     /// The first points that pass a filter in the order of an indexed field, each with the value it stands at.
@@ -594,7 +511,7 @@ impl Store {
         parts: &Parts,
     ) -> Result<Held<Vec<Record>>> {
         let collection = self.find_with(name, parts)?;
-        self.shared.read(&collection, || ordered::scroll(&self.shared, &collection, order, 0..limit, filter, parts))
+        self.shared.read(&collection, || ordered::scroll(&self.shared.env, &collection, order, 0..limit, filter, parts))
     }
 
     /// The values of an indexed field that most of the points have that pass a filter, each with how many do.
@@ -606,14 +523,14 @@ impl Store {
         filter: &Filter,
     ) -> Result<Held<Vec<(FacetValue, u64)>>> {
         let collection = self.shared.find(name)?;
-        self.shared.read(&collection, || facet::facet(&self.shared, &collection, path, limit, filter))
+        self.shared.read(&collection, || facet::facet(&self.shared.env, &collection, path, limit, filter))
     }
 
     /// How many points pass a filter; where an estimate is enough, about.
     pub fn count(&self, name: &str, filter: &Filter, exact: bool) -> Result<u64> {
         let collection = self.shared.find(name)?;
         if !filter.is_empty() {
-            return self.shared.read(&collection, || count::count(&self.shared, &collection, filter, exact));
+            return self.shared.read(&collection, || count::count(&self.shared.env, &collection, filter, exact));
         }
         // Of one moment: no point is on its way from one part to another.
         let _change = collection.change.lock();
@@ -622,24 +539,10 @@ impl Store {
 }
 
 /// Of each name, the vectors in segments and in memory.
-fn vector_counts(view: &View) -> BTreeMap<String, VectorCount> {
-    let mut counts = BTreeMap::<String, VectorCount>::new();
-    for (meta, named) in view.segments.iter().flat_map(|segment| segment.vectors()) {
-        counts.entry(meta.name.clone()).or_default().sealed += named.index.len() as u64;
-    }
-    for part in view.memtables() {
-        let part = part.read();
-        for (name, _) in part.columns() {
-            counts.entry(name.to_owned()).or_default().new += part.live_vectors(name);
-        }
-    }
-    counts
-}
-
 /// The folder of builds' temporary files. What a crash left there is worth nothing.
 fn empty_temp(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
     let temp = folder.join("temp");
-    for user in [background::FLUSH, background::MERGE] {
+    for user in [progress::FLUSH, progress::MERGE] {
         let folder = temp.join(user);
         disk.make_folder(&folder)?;
         for left in disk.list(&folder)? {

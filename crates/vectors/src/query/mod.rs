@@ -1,0 +1,13 @@
+pub(crate) mod count;
+pub(crate) mod env;
+pub(crate) mod facet;
+pub(crate) mod field_points;
+pub(crate) mod filter_cache;
+pub(crate) mod filter_probe;
+pub(crate) mod index_filter;
+pub(crate) mod ordered;
+pub(crate) mod payload_filter;
+pub(crate) mod read;
+pub(crate) mod scratches;
+pub(crate) mod search;
+pub(crate) mod view;
