@@ -508,3 +508,54 @@ fn scrolls_and_searches_never_miss_a_point_that_is_replaced() {
     });
     store.close();
 }
+
+/// With all threads at work: what a filtered search shows passes the filter as it is shown, with an index of the field and without.
+#[test]
+fn hits_of_a_filtered_search_pass_it_as_they_are_shown() {
+    const POINTS: u64 = 600;
+    for is_indexed in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = open(folder.path(), 32, true);
+        create(&store);
+        let path = ramekin_fields::Path::of_key("k");
+        if is_indexed {
+            let schema = Arc::new(ramekin_fields::Schema::named("keyword").unwrap());
+            store.set_index("c", path.clone(), Some(FieldConfig { schema, client_config: None })).unwrap();
+        }
+        let mut rng = Rng::new(79);
+        upsert(&store, &mut Model::new(), &mut rng, (0..POINTS).map(id));
+        let payload = |word: &str| PayloadChange::Overwrite(format!("{{\"k\":\"{word}\"}}").into());
+        let set = |ids: Vec<PointId>, word| {
+            write(&store, Write::Payload { points: Selection::Ids(ids), change: payload(word) });
+        };
+        set((0..POINTS).map(id).collect(), "a");
+        let test = Test::Match(Match::Value(Scalar::Word("a".into())));
+        let field = FieldCondition { path, tests: [test].into() };
+        let filter = Filter { must: [Condition::Field(field)].into(), ..Filter::default() };
+        let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::None };
+        let query = Query { parts, filter, ..Query::new(Target::Vector(vec![1.0; DIM]), 40) };
+        let (done, asked) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::SeqCst) {
+                    for hit in &store.query("c", &query).unwrap().0.value {
+                        assert_eq!(hit.record.payload.as_deref(), Some("{\"k\":\"a\"}"), "{}", hit.record.id);
+                    }
+                    asked.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+            for round in 0..200u64 {
+                let ids = (0..30).map(|_| id(rng.below(POINTS))).collect();
+                set(ids, if rng.chance(0.5) { "a" } else { "b" });
+                match round % 20 {
+                    5 => _ = store.rotate_for_tests("c").unwrap(),
+                    15 => store.fold_for_tests("c").unwrap(),
+                    _ => {}
+                }
+            }
+            done.store(true, Ordering::SeqCst);
+        });
+        assert!(asked.into_inner() > 0);
+        store.close();
+    }
+}
