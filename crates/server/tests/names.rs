@@ -125,7 +125,7 @@ const GIVEN_UP: &[(&str, &str, &str)] = &[
     ("*", "Reservoir", "RecallMonitor"),
     ("vectors", "Told", "RecallTally"),
     ("vectors", "care", "safety_margin"),
-    ("*", "on_view", "read_consistent"),
+    ("*", "on_view", "ReadView"),
     ("vectors", "LOOKS", "RETRIES"),
     ("*", "Wish", "MemoryTier, BudgetRequest"),
     ("vectors", "echo", "client_config"),

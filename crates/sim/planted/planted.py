@@ -81,7 +81,7 @@ BUGS = [
     (
         "forget the dead rows when a segment is opened",
         "crates/vectors/src/segment/mod.rs",
-        "        DeleteBitmap::read(storage, name, self.meta.points, account, each)?;\n",
+        "        DeleteFile::read(storage, name, self.meta.points, account, each)?;\n",
         "        _ = each;\n",
     ),
     (

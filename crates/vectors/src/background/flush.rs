@@ -6,7 +6,7 @@
 //!                                                     each range reads the log once, front to back
 //! ```
 
-use crate::memtable::dead::DeadRows;
+use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::memtable::{Inner, Memtable};
 use crate::payload::log::PayloadAt;
 use crate::segment::meta::Walk;
@@ -37,7 +37,7 @@ pub(crate) struct FlushRows<'a> {
     /// Each slot's payload when the flush began: what changes meanwhile must not move what is written.
     payloads: Vec<PayloadAt>,
     /// The slots that were dead when the flush began.
-    pub(crate) dead_before: DeadRows,
+    pub(crate) dead_before: DeleteBitmap,
     _memory: Reservation,
 }
 

@@ -20,7 +20,7 @@ use crate::segment::field::FieldJson;
 use crate::api::op::CollectionId;
 use crate::collection::health::FaultKind;
 use crate::inner::StoreInner;
-use crate::segment::delete_bitmap::DeleteBitmap;
+use crate::segment::delete_file::DeleteFile;
 use crate::segment::{Segment, SegmentView};
 use parking_lot::MutexGuard;
 use ramekin_base::lock::Guard;
@@ -214,13 +214,13 @@ impl Pinned {
     /// Writes the overlays that are needed for the new positions to be true. Returns what to take back if they are not
     /// committed: of each segment the overlay before, and the new one's name.
     #[allow(clippy::type_complexity, reason = "used once")]
-    fn write_overlays(&self, shared: &StoreInner) -> Result<Vec<(Arc<Segment>, Option<DeleteBitmap>, String)>> {
+    fn write_overlays(&self, shared: &StoreInner) -> Result<Vec<(Arc<Segment>, Option<DeleteFile>, String)>> {
         let mut written = Vec::new();
         for (collection, pin) in self.collections.iter().zip(&self.pins) {
             let has_moved = *pin > collection.replay_from.load(Ordering::SeqCst);
             for segment in &collection.view.load().segments {
                 if segment.has_unwritten_deaths() && (has_moved || !segment.listed.load(Ordering::SeqCst)) {
-                    let overlay = DeleteBitmap::write(
+                    let overlay = DeleteFile::write(
                         &shared.storage,
                         segment.meta.points,
                         &segment.own.dead(),

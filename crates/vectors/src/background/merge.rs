@@ -15,7 +15,7 @@
 use crate::api::codec::read_number;
 use crate::api::codec::read_uuid;
 use crate::background::flush::NONE;
-use crate::memtable::dead::DeadRows;
+use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::segment::Segment;
 use crate::segment::meta::Walk;
 use crate::segment::meta::{NUMBERS, PAYLOAD, PAYLOAD_AT, UUIDS};
@@ -36,7 +36,7 @@ pub(crate) struct MergeRows {
     /// The changed payloads of each input that are compacted in.
     folded: Vec<Option<Arc<PatchRun>>>,
     /// The dead rows of each input when the merge began.
-    pub(crate) dead_before: Vec<DeadRows>,
+    pub(crate) dead_before: Vec<DeleteBitmap>,
     new_row: Vec<Vec<u32>>,
     account: Account,
     live: usize,

@@ -26,7 +26,7 @@ use crate::collection::recall_monitor::RecallMonitor;
 use crate::collection::structures::Structures;
 use crate::collection::usage::Usage;
 use crate::lock;
-use crate::memtable::dead::DeadRows;
+use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::memtable::fields::BatchFields;
 use crate::memtable::moment::{Moment, MomentRead};
 use crate::memtable::patches::PATCH_BYTES;
@@ -286,7 +286,7 @@ impl Collection {
             }
             drop(change);
             located.look_patiently(pages, ids, &missing)?;
-            located.book(&view, ids.len(), |bytes| patiently(|| self.deaths_account.try_reserve(bytes)))?;
+            located.book(&view, ids.len(), |bytes| retry_while_busy(|| self.deaths_account.try_reserve(bytes)))?;
         }
     }
 
@@ -391,7 +391,7 @@ pub(crate) struct Located {
 /// end the collection takes no write until a restart.
 const RETRIES: u32 = 50;
 
-fn patiently<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+fn retry_while_busy<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     let mut tried = attempt();
     for _ in 1..RETRIES {
         if !tried.as_ref().is_err_and(|error| error.kind() == Kind::Busy) {
@@ -434,7 +434,8 @@ impl Located {
 
     /// For what is in the log already: where memory to read with is short for the moment, it is asked for again.
     fn look_patiently(&mut self, pages: &Pages, ids: &[PointId], segments: &[&Arc<Segment>]) -> Result<()> {
-        let one = |segment: &&Arc<Segment>| patiently(|| self.look(pages, ids, std::iter::once(Arc::clone(segment))));
+        let one =
+            |segment: &&Arc<Segment>| retry_while_busy(|| self.look(pages, ids, std::iter::once(Arc::clone(segment))));
         segments.iter().try_for_each(one)
     }
 
@@ -445,7 +446,7 @@ impl Located {
         let sealed: u64 = self.segments.iter().map(of_segment).sum();
         let new: u64 = view.memtables().map(|part| part.deaths_bytes(points)).sum();
         // And in a memtable that is begun meanwhile.
-        self.memory = Some(reserve(sealed + new + DeadRows::bytes(points))?);
+        self.memory = Some(reserve(sealed + new + DeleteBitmap::bytes(points))?);
         Ok(())
     }
 

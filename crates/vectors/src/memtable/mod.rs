@@ -14,7 +14,7 @@
 //!
 //! Every byte is reserved before it is used; the formula is [`Memtable::bytes_for`].
 
-pub(crate) mod dead;
+pub(crate) mod delete_bitmap;
 pub(crate) mod fields;
 pub(crate) mod moment;
 pub(crate) mod patches;
@@ -23,7 +23,7 @@ pub(crate) mod top;
 use crate::api::catalog_cost::HeldConfig;
 use crate::api::{Batch, VectorConfig};
 use crate::lock;
-use crate::memtable::dead::DeadRows;
+use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::memtable::fields::BatchFields;
 use crate::memtable::moment::Moment;
 use crate::memtable::patches::{PATCH_BYTES, PatchMemtable};
@@ -83,7 +83,7 @@ pub(crate) struct Inner {
     table: HashTable<u32>,
     /// Of each slot the one that its id had before; [`NONE`]: there was none.
     previous: Vec<u32>,
-    dead: DeadRows,
+    dead: DeleteBitmap,
     payloads: Vec<PayloadAt>,
     changed: PatchMemtable,
     columns: BTreeMap<String, ColumnData>,
@@ -162,7 +162,7 @@ impl Memtable {
             ids: Vec::new(),
             table: HashTable::new(),
             previous: Vec::new(),
-            dead: DeadRows::default(),
+            dead: DeleteBitmap::default(),
             payloads: Vec::new(),
             changed: PatchMemtable::default(),
             columns: BTreeMap::new(),
@@ -228,7 +228,7 @@ impl Memtable {
     }
 
     /// Adds the points of a batch, for which memory was promised. An id that stands here already is replaced; `deaths` pays for
-    /// that, see [`DeadRows::set`].
+    /// that, see [`DeleteBitmap::set`].
     pub(crate) fn insert(
         &self,
         batch: &Batch,
@@ -347,7 +347,7 @@ impl Memtable {
     /// Of so many points that may die here, the bytes of chunks that their deaths may copy.
     pub(crate) fn deaths_bytes(&self, points: usize) -> u64 {
         let slots = self.inner.read().slots() + points;
-        DeadRows::chunks(slots).min(points as u64 * 2) * crate::memtable::dead::CHUNK_BYTES
+        DeleteBitmap::chunks(slots).min(points as u64 * 2) * crate::memtable::delete_bitmap::CHUNK_BYTES
     }
 
     /// As it is now.

@@ -6,7 +6,7 @@
 //!   an id   last slot ─► previous ─► previous: the first that is not behind the moment has it, dead or alive
 //! ```
 
-use crate::memtable::dead::DeadRows;
+use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::memtable::patches::PatchMemtable;
 use crate::memtable::top::TopK;
 use crate::memtable::{CHUNK, ColumnData, Inner, Memtable, NONE};
@@ -25,7 +25,7 @@ const SCAN_BYTES: usize = 1 << 20;
 pub(crate) struct Moment {
     /// Slots, dead ones included.
     pub(crate) slots: u32,
-    pub(crate) dead: DeadRows,
+    pub(crate) dead: DeleteBitmap,
     /// Payloads that changed since their slot was appended.
     pub(super) changed: PatchMemtable,
 }

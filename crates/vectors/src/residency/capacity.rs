@@ -11,7 +11,7 @@
 use crate::api::{CollectionConfig, Placement};
 use crate::collection::structures::{CODES, FIELDS, IDS, STRUCTURES, structure_of};
 use crate::memtable;
-use crate::memtable::dead::DeadRows;
+use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::residency::choice::{IndexRequest, ResidencyRequest, Taken, choose};
 use crate::residency::{beyond, spare};
 use crate::state::accounts::{Limits, MANIFEST_MIN_RESERVATION, QUERIES_MIN_RESERVATION};
@@ -204,7 +204,7 @@ impl Shape {
         let parts = vectors.iter().flat_map(|vector| &vector.parts);
         let bytes = payload + parts.map(|(_, bytes)| bytes).sum::<u64>();
         let sections = SECTIONS * vectors.len().max(1);
-        let tables = PageFile::open_cost(bytes, sections, META_BYTES) + DeadRows::bytes(rows) + 4096;
+        let tables = PageFile::open_cost(bytes, sections, META_BYTES) + DeleteBitmap::bytes(rows) + 4096;
         let each = || one.config.indexes.values().map(|field| expected_bytes(&field.schema, one.points));
         let open = |tables: [u64; 3]| PageFile::open_cost(tables.iter().sum(), FIELD_SECTIONS, FIELD_META_BYTES);
         let tables = tables + each().map(open).sum::<u64>();

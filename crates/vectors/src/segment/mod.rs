@@ -14,7 +14,7 @@
 //! number by one page; both at no cost where numbers are dense.
 
 pub(crate) mod bloom;
-pub(crate) mod delete_bitmap;
+pub(crate) mod delete_file;
 pub(crate) mod field;
 pub(crate) mod meta;
 pub(crate) mod ordinals;
@@ -25,7 +25,7 @@ pub(crate) mod write;
 use crate::api::codec::read_number;
 use crate::api::codec::read_uuid;
 use crate::api::codec::row_in;
-use crate::memtable::dead::{CHUNK_BYTES, DeadRows};
+use crate::memtable::delete_bitmap::{CHUNK_BYTES, DeleteBitmap};
 use crate::payload::log;
 use crate::payload::texts::FETCH_BYTES;
 use crate::segment::field::FieldIndex;
@@ -42,7 +42,7 @@ use crate::segment::meta::present_tag;
 
 use crate::lock;
 use crate::payload::texts;
-use crate::segment::delete_bitmap::DeleteBitmap;
+use crate::segment::delete_file::DeleteFile;
 use crate::segment::ordinals::Present;
 use crate::segment::patch_tree::{PatchTree, PatchView};
 use parking_lot::{Mutex, RwLock};
@@ -66,7 +66,7 @@ pub(crate) struct Segment {
     pub(crate) meta: SegmentMeta,
     deaths: Mutex<Deaths>,
     /// The newest overlay of dead rows that a manifest names.
-    pub(crate) delete_bitmap: Mutex<Option<DeleteBitmap>>,
+    pub(crate) delete_bitmap: Mutex<Option<DeleteFile>>,
     pub(crate) patches: PatchTree,
     /// Of payload fields, those that are built.
     pub(crate) fields: Ranked<RwLock<Arc<[Arc<FieldIndex>]>>>,
@@ -81,7 +81,7 @@ pub(crate) struct Segment {
 
 /// Rows that died up to now.
 struct Deaths {
-    rows: DeadRows,
+    rows: DeleteBitmap,
     /// Of the chunks that are not made yet.
     memory: Reservation,
 }
@@ -90,7 +90,7 @@ struct Deaths {
 #[derive(Clone)]
 pub(crate) struct SegmentView {
     pub(crate) own: Arc<Segment>,
-    pub(crate) dead: DeadRows,
+    pub(crate) dead: DeleteBitmap,
     pub(crate) patches: PatchView,
     pub(crate) fields: Arc<[Arc<FieldIndex>]>,
 }
@@ -130,7 +130,7 @@ impl Segment {
             return Err(broken("more numbers than points".into()));
         }
         let memory = account.try_reserve(Self::held_bytes(&meta))?;
-        let deaths = account.try_reserve(DeadRows::bytes(meta.points as usize))?;
+        let deaths = account.try_reserve(DeleteBitmap::bytes(meta.points as usize))?;
         let uuid_count = (meta.points - meta.numbers) as usize;
         let number_count = if meta.dense_from.is_some() { 0 } else { meta.numbers as usize };
         let section = |tag: u32, bytes: usize| match file.section(tag) {
@@ -164,7 +164,7 @@ impl Segment {
             };
             indexes.push(vector.index.as_ref().map(open).transpose().map_err(|error| error.at(name))?);
         }
-        let (filter, deaths) = (file.section(FILTER), Deaths { rows: DeadRows::default(), memory: deaths });
+        let (filter, deaths) = (file.section(FILTER), Deaths { rows: DeleteBitmap::default(), memory: deaths });
         let (delete_bitmap, listed) = (Mutex::new(None), AtomicBool::new(false));
         Ok(Self {
             name: name.to_owned(),
@@ -213,7 +213,7 @@ impl Segment {
     }
 
     /// The rows that are dead now.
-    pub(crate) fn dead(&self) -> DeadRows {
+    pub(crate) fn dead(&self) -> DeleteBitmap {
         self.deaths.lock().rows.clone()
     }
 
@@ -232,14 +232,14 @@ impl Segment {
         // Nobody holds its chunks yet, and they were booked when it was opened.
         let mut none = account.try_reserve(0)?;
         let each = &mut |row| self.kill(std::iter::once(row), &mut none);
-        DeleteBitmap::read(storage, name, self.meta.points, account, each)?;
-        *self.delete_bitmap.lock() = Some(DeleteBitmap { name: name.to_owned(), dead: self.dead().count() });
+        DeleteFile::read(storage, name, self.meta.points, account, each)?;
+        *self.delete_bitmap.lock() = Some(DeleteFile { name: name.to_owned(), dead: self.dead().count() });
         Ok(())
     }
 
     /// The most that deaths of so many rows take besides what was booked when it was opened.
     pub(crate) fn deaths_bytes(&self, rows: usize) -> u64 {
-        DeadRows::chunks(self.meta.points as usize).min(rows as u64) * CHUNK_BYTES
+        DeleteBitmap::chunks(self.meta.points as usize).min(rows as u64) * CHUNK_BYTES
     }
 
     /// It, as it is now.

@@ -13,7 +13,7 @@ use crate::api::codec::read_number;
 use crate::api::codec::row_in;
 use crate::payload::texts;
 use crate::payload::texts::FETCH_BYTES;
-use crate::segment::delete_bitmap::bitmap_bytes;
+use crate::segment::delete_file::bitmap_bytes;
 use crate::segment::meta::Walk;
 use ramekin_base::limits::PAGE;
 use ramekin_base::{Error, Result};

@@ -1,6 +1,6 @@
 //! The file that keeps a segment's dead rows: a bitmap; the next version replaces it.
 
-use crate::memtable::dead::DeadRows;
+use crate::memtable::delete_bitmap::DeleteBitmap;
 use ramekin_base::{Error, Result};
 use ramekin_memory::Account;
 use ramekin_pages::Priority;
@@ -11,7 +11,7 @@ const DEAD: u32 = 1;
 
 /// A `.dead` file.
 #[derive(Clone)]
-pub(crate) struct DeleteBitmap {
+pub(crate) struct DeleteFile {
     pub(crate) name: String,
     /// Dead rows in it.
     pub(crate) dead: u64,
@@ -22,9 +22,9 @@ pub(crate) fn bitmap_bytes(rows: usize) -> u64 {
     rows.div_ceil(64) as u64 * 8
 }
 
-impl DeleteBitmap {
+impl DeleteFile {
     /// Writes which of so many rows are dead.
-    pub(crate) fn write(storage: &Storage, rows: u32, dead: &DeadRows, account: &Account) -> Result<Self> {
+    pub(crate) fn write(storage: &Storage, rows: u32, dead: &DeleteBitmap, account: &Account) -> Result<Self> {
         let path = storage.new_path("dead");
         let mut out = storage.pages().create(&path, account)?;
         out.begin(DEAD, Priority::Ids)?;

@@ -1,7 +1,7 @@
 //! Rows of a part that died: a bitmap that is shared until it changes.
 //!
 //! ```text
-//!   DeadRows ─► chunk 0 │ chunk 1 │ none │ chunk 3        8,192 rows each; none: nobody of these died
+//!   DeleteBitmap ─► chunk 0 │ chunk 1 │ none │ chunk 3        8,192 rows each; none: nobody of these died
 //!                  ▲                          ▲
 //!   a view of an earlier moment               a death copies the chunk that it falls into, if a view holds it
 //! ```
@@ -26,12 +26,12 @@ struct Chunk {
 
 /// Rows that are dead at one moment. A clone is cheap, and stays as it is.
 #[derive(Clone, Default)]
-pub(crate) struct DeadRows {
+pub(crate) struct DeleteBitmap {
     chunks: Arc<[Option<Arc<Chunk>>]>,
     count: u64,
 }
 
-impl DeadRows {
+impl DeleteBitmap {
     /// Chunks of a part of so many rows.
     pub(crate) fn chunks(rows: usize) -> u64 {
         rows.div_ceil(ROWS) as u64
@@ -122,7 +122,7 @@ mod tests {
     fn a_clone_stays_as_it_was_and_chunks_are_booked_while_they_live() {
         let budget = Budget::new(16 << 20);
         let mut memory = budget.root().try_reserve(64 * CHUNK_BYTES).unwrap();
-        let mut now = DeadRows::default();
+        let mut now = DeleteBitmap::default();
         assert!(now.set(5, &mut memory) && !now.set(5, &mut memory) && now.set(70_000, &mut memory));
         let then = now.clone();
         assert!(now.set(6, &mut memory) && now.set(100_000, &mut memory));
