@@ -19,7 +19,8 @@ class Report:
         """`speed` marks a goal that a small run on a busy machine says nothing about."""
         if speed and self.small:
             goal, ok = (f"({goal})" if goal else ""), None
-        self.rows.append({"what": what, "figure": figure, "goal": goal, "ok": ok})
+        # A comparison of numpy's numbers is no bool: it is neither `False`, nor can it be written as JSON.
+        self.rows.append({"what": what, "figure": figure, "goal": goal, "ok": None if ok is None else bool(ok)})
         print(f"  .. {what}: {figure}", file=sys.stderr, flush=True)
 
     def end(self) -> int:

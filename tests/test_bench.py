@@ -84,6 +84,7 @@ def test_a_missed_goal_fails_the_run(capsys):
 
     assert report(False, True, False) == 0
     assert report(False, False, False) == 1
+    assert report(False, np.float32(3) < 2, False) == 1
     assert report(True, False, True) == 0  # a goal of speed, in a small run
     assert report(True, False, False) == 1
 
