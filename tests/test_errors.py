@@ -96,6 +96,13 @@ def test_no_such_collection(rest):
         assert "is-not-there" in shape(answer)
 
 
+def test_names_that_are_parts_of_paths_are_refused(rest):
+    """Clients that tidy paths could not reach them."""
+    for name in ("%2E", "%2E%2E", "a%2Fb"):
+        answer = rest.ask("PUT", f"/collections/{name}", {"vectors": {"size": 4, "distance": "Dot"}})
+        assert answer.status == 422 and "collection_name" in shape(answer), (name, answer.body)
+
+
 def test_no_such_path(rest):
     assert rest.get("/nothing/here").status == 404
     assert rest.ask("DELETE", "/healthz").status in (404, 405)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 from qdrant_client import models
 
+from harness.rest import request_bytes
+
 COSINE = models.VectorParams(size=8, distance=models.Distance.COSINE)
 DOT = models.VectorParams(size=8, distance=models.Distance.DOT)
 
@@ -186,3 +188,11 @@ def test_wait_and_ordering_are_accepted(client, name, wait):
     assert result.status == (models.UpdateStatus.COMPLETED if wait else models.UpdateStatus.ACKNOWLEDGED)
     if wait:
         assert client.count(name).count == 1
+
+
+def test_of_a_key_that_stands_twice_the_last_value_is_kept(rest, name):
+    rest.must("PUT", f"/collections/{name}", {"vectors": {"size": 1, "distance": "Dot"}})
+    text = b'{"points":[{"id":1,"vector":[1],"payload":{"d":1,"o":{"e":1,"e":2},"d":2}}]}'
+    assert rest.send(request_bytes("PUT", f"/collections/{name}/points?wait=true", text)).status == 200
+    stored = rest.get(f"/collections/{name}/points/1").body
+    assert stored.count(b'"d":') == 1 and b'"d":2' in stored and stored.count(b'"e":') == 1, stored

@@ -119,3 +119,15 @@ def test_an_indexed_collection_finds_nearly_all(client, name, rng):
     scanned = [models.QueryRequest(query=q.tolist(), limit=10, params=models.SearchParams(exact=True)) for q in queries]
     found = [[p.id for p in a.points] for a in client.query_batch_points(name, scanned)]
     assert exact.recall(found, truth) >= 0.999
+
+
+def test_scores_of_large_vectors_are_numbers(rest, name):
+    """A sum that leaves the range of a float on its way neither drops a point nor makes its score null."""
+    rest.must("PUT", f"/collections/{name}", {"vectors": {"size": 24, "distance": "Dot"}})
+    points = [{"id": id, "vector": [value] * 24} for id, value in [(1, 1e38), (2, 1), (3, 3e38)]]
+    rest.must("PUT", f"/collections/{name}/points?wait=true", {"points": points})
+    for query, scores in [([1, -1] * 12, [0, 0, 0]), ([3e38] * 24, None)]:
+        body = {"query": query, "params": {"exact": True}}
+        found = rest.must("POST", f"/collections/{name}/points/query", body)["points"]
+        assert len(found) == 3 and all(isinstance(point["score"], float) for point in found), found
+        assert scores is None or [point["score"] for point in found] == scores
