@@ -81,7 +81,8 @@ pub trait Disk: Send + std::marker::Sync {
     fn write(&self, file: &File, at: u64, data: &[u8]) -> Result<()>;
 
     /// Returns once a crash can no longer take this back. After an error, what was not yet synced
-    /// may be lost even if a later sync succeeds: close writes and start again.
+    /// may be lost even if a later sync succeeds: close writes and start again. A file that was
+    /// removed cannot be synced.
     fn sync(&self, what: Sync<'_>) -> Result<()>;
 
     /// The names in a folder, sorted.

@@ -1,7 +1,8 @@
 //! What the machine allows: the probe and the lock of a folder.
 
 use ramekin_base::Kind;
-use ramekin_disk::{Engine, FolderLock, probe};
+use ramekin_disk::{Aligned, Engine, FolderLock, Open, Sync, probe};
+use ramekin_memory::Budget;
 
 #[test]
 fn the_probe_says_what_it_chose() {
@@ -37,4 +38,22 @@ fn a_folder_has_one_owner() {
     drop(lock);
     drop(FolderLock::take(folder.path()).unwrap());
     assert_eq!(FolderLock::take(&folder.path().join("none")).err().unwrap().kind(), Kind::NotFound);
+}
+
+/// Its folder may be gone: what is durable in it is lost all the same.
+#[test]
+fn a_file_that_was_removed_cannot_be_synced() {
+    let folder = tempfile::tempdir_in("/tmp").unwrap();
+    let (disk, _) = probe(folder.path(), None).unwrap();
+    let path = folder.path().join("a");
+    let file = disk.open(&path, Open::Create).unwrap();
+    let page = Aligned::new(&Budget::new(1 << 20).root(), 4096).unwrap();
+    disk.write(&file, 0, &page).unwrap();
+    disk.sync(Sync::File(&file)).unwrap();
+    disk.rename(&path, Some(&folder.path().join("b"))).unwrap();
+    disk.sync(Sync::File(&file)).unwrap();
+    disk.rename(&folder.path().join("b"), None).unwrap();
+    disk.write(&file, 0, &page).unwrap();
+    let error = disk.sync(Sync::File(&file)).unwrap_err();
+    assert!(error.kind() == Kind::Io && error.message().contains("was removed"), "{error}");
 }

@@ -154,6 +154,10 @@ impl Disk for Local {
             Sync::File(file) => {
                 let local = file.local()?;
                 fs::fdatasync(local.fd()).map_err(|error| errno(error, "fdatasync", file.path()))?;
+                // What has no name any more nobody will find, however durable it is.
+                if fs::fstat(local.fd()).map_err(|error| errno(error, "stat", file.path()))?.st_nlink == 0 {
+                    return Err(Error::io("the file was removed while it was written to").at(file.path().display()));
+                }
                 if self.drops_behind(local) {
                     local.behind.store(0, Ordering::Relaxed);
                     local.drop_behind();
