@@ -156,6 +156,36 @@ fn what_no_version_needs_is_used_again() {
     assert!(memtable.used_bytes() < 64 << 10);
 }
 
+/// Nor does what is written again before anybody was shown it, though an older version is held.
+#[test]
+fn what_nobody_was_shown_is_used_again_at_once() {
+    let budget = Budget::new(64 << 20);
+    let mut memtable = Memtable::new(1 << 20, &budget.root()).unwrap();
+    let put = |memtable: &mut Memtable, n: u64| {
+        let (key, value) = ((n % 1000).to_be_bytes(), n.to_le_bytes());
+        memtable.put(&Entry { key: &key, value: Value::Inline(&value), weight: 0, first: n < 1000 }).unwrap();
+    };
+    (0..1000).for_each(|n| put(&mut memtable, n));
+    memtable.keep_unit();
+    let held = memtable.publish();
+    for n in 1000..300_000 {
+        put(&mut memtable, n);
+        match n % 3 {
+            0 => memtable.drop_unit(),
+            _ => memtable.keep_unit(),
+        }
+    }
+    assert!(memtable.used_bytes() < 192 << 10, "{}", memtable.used_bytes());
+    let value = |root: &Root, n: u64| root.get(&n.to_be_bytes()).and_then(|entry| value_of(&entry));
+    let root = memtable.publish();
+    for n in 0..1000u64 {
+        // 1,000 leaves a rest of 1: at most one of two writes that follow each other was dropped.
+        let last = (299_000 + n) - if (299_000 + n) % 3 == 0 { 1000 } else { 0 };
+        assert_eq!(value(&held, n), Some(n.to_le_bytes().to_vec()));
+        assert_eq!(value(&root, n), Some(last.to_le_bytes().to_vec()));
+    }
+}
+
 #[test]
 fn a_full_memtable_refuses_and_keeps_what_it_has() {
     let budget = Budget::new(64 << 20);

@@ -52,8 +52,17 @@ pub struct Memtable {
     /// Bytes of them, and how many there may be before all are looked at.
     retired_bytes: usize,
     sweep_at: usize,
-    /// What the unit changed: the record that was written, and the one that stood there.
-    unit: BookedVec<(Address, Option<Address>)>,
+    /// What the unit changed.
+    unit: BookedVec<Change>,
+}
+
+/// A record that a unit wrote.
+#[derive(Clone, Copy)]
+struct Change {
+    address: Address,
+    /// The one that stood there, and whether it was young: written since the last root was published, so that no root leads to
+    /// it.
+    before: Option<(Address, bool)>,
 }
 
 /// A slot that only roots from the version in which it was `born` on and before another one lead to.
@@ -185,17 +194,16 @@ impl Memtable {
         if entry.key.len() > KEY_MAX {
             return Err(Error::too_large(format!("a key of {} bytes; at most {KEY_MAX} are allowed", entry.key.len())));
         }
-        let before = self.get(entry.key).map(|it| (it.weight, it.first));
-        let (weight, first) = before.unwrap_or((0, entry.first));
+        self.make_room()?;
+        let (path, leaf) = self.descend(entry.key)?;
+        let (at, found) = self.arena.node::<Leaf>(leaf).lower_bound(&self.arena, entry.key);
+        let before = found.then(|| record::decode(&self.arena, self.arena.node::<Leaf>(leaf).records[at]));
+        let (weight, first) = before.map_or((0, entry.first), |it| (it.weight, it.first));
         let merged = Entry { weight: weight + entry.weight, first, ..*entry };
-        let size = record::size(&merged);
-        let address = self.slots.take(&self.arena, size)?;
+        let address = self.slots.take(&self.arena, record::size(&merged))?;
         self.write_record(&merged, address);
-        let put = self.make_room().and_then(|()| self.place(entry.key, address, entry.weight));
-        if put.is_err() {
-            self.slots.give(&self.arena, address, size);
-        }
-        put
+        self.add_weight(&path, entry.weight);
+        self.place(entry.key, address, (leaf, at, found))
     }
 
     /// Memory for all that one change needs beside its record and a separator.
@@ -212,17 +220,14 @@ impl Memtable {
         Ok(())
     }
 
-    /// Puts a record where its key belongs, and notes what stood there.
-    fn place(&mut self, key: &[u8], address: Address, weight: i64) -> Result<()> {
-        let (path, leaf) = self.descend(key)?;
-        let (at, found) = self.arena.node::<Leaf>(leaf).lower_bound(&self.arena, key);
-        let before = found.then(|| std::mem::replace(&mut self.leaf(leaf).records[at], address));
+    /// Puts a record where its key belongs, and notes what stood there; room for the note was made.
+    fn place(&mut self, key: &[u8], address: Address, (leaf, at, found): (Address, usize, bool)) -> Result<()> {
+        let before = found.then(|| self.leaf(leaf).replace(at, address, true));
         if !found {
             self.leaf(leaf).insert(at, head(key), address);
             self.root.records += 1;
         }
-        self.add_weight(&path, weight);
-        self.unit.push((address, before))
+        self.unit.push(Change { address, before })
     }
 
     fn add_weight(&mut self, path: &[(Address, usize)], weight: i64) {
@@ -259,7 +264,7 @@ impl Memtable {
         }
         let copy = self.take_node();
         if level == 0 {
-            *self.leaf(copy) = Leaf { born: self.version, ..*self.arena.node::<Leaf>(node) };
+            *self.leaf(copy) = Leaf { born: self.version, young: 0, ..*self.arena.node::<Leaf>(node) };
         } else {
             *self.inner(copy) = Inner { born: self.version, ..*self.arena.node::<Inner>(node) };
         }
@@ -355,9 +360,12 @@ impl Memtable {
     /// The unit under way is whole: it will be published.
     pub fn keep_unit(&mut self) {
         for number in 0..self.unit.len() {
-            if let Some(address) = self.unit[number].1 {
+            let Some((address, was_young)) = self.unit[number].before else { continue };
+            let bytes = record::size_of_slot(&self.arena, address);
+            match was_young {
+                true => self.slots.give(&self.arena, address, bytes),
                 // When it was born stands nowhere.
-                self.retire(0, address, record::size_of_slot(&self.arena, address) as u32);
+                false => self.retire(0, address, bytes as u32),
             }
         }
         self.unit.clear();
@@ -366,17 +374,17 @@ impl Memtable {
     /// Takes the changes of the unit under way back.
     pub fn drop_unit(&mut self) {
         for number in (0..self.unit.len()).rev() {
-            let (address, before) = self.unit[number];
+            let Change { address, before } = self.unit[number];
             self.take_back(address, before);
         }
         self.unit.clear();
     }
 
-    fn take_back(&mut self, address: Address, before: Option<Address>) {
+    fn take_back(&mut self, address: Address, before: Option<(Address, bool)>) {
         let arena = self.arena.clone();
         let key = record::key_of(&arena, address);
         let weight_of = |address| record::decode(&arena, address).weight;
-        let undone = before.map_or(0, weight_of) - weight_of(address);
+        let undone = before.map_or(0, |(before, _)| weight_of(before)) - weight_of(address);
         // Each node on the way is private since the record was put there, and none is full that was not then: nothing is taken.
         let (mut node, mut path) = (self.root.node, Path::default());
         for _ in 0..self.root.depth {
@@ -387,7 +395,7 @@ impl Memtable {
         let (at, found) = arena.node::<Leaf>(node).lower_bound(&arena, key);
         debug_assert!(found, "what a unit wrote is there until it is dropped");
         match before {
-            Some(before) => self.leaf(node).records[at] = before,
+            Some((before, was_young)) => _ = self.leaf(node).replace(at, before, was_young),
             None => {
                 self.leaf(node).remove(at);
                 self.root.records -= 1;

@@ -1,7 +1,7 @@
 //! The nodes of a memtable's tree, of 1 KiB each, and how a key is found in one.
 //!
 //! ```text
-//!   leaf    heads: first 4 bytes of each key │ records
+//!   leaf    which records are young │ heads: first 4 bytes of each key │ records
 //!   inner   heads of separators │ separators │ children │ sums of the weights below each child
 //! ```
 //!
@@ -11,7 +11,7 @@
 use super::arena::{Address, Arena, Node};
 
 pub(super) const NODE: usize = 1024;
-pub(super) const LEAF_MAX: usize = (NODE - 16) / 8;
+pub(super) const LEAF_MAX: usize = (NODE - 32) / 8;
 pub(super) const INNER_MAX: usize = (NODE - 16) / 20;
 
 #[derive(Clone, Copy)]
@@ -21,6 +21,9 @@ pub(super) struct Leaf {
     pub(super) born: u64,
     pub(super) count: u32,
     pub(super) unused: u32,
+    /// A bit a record: it was written for the version that the leaf was made for. While that version is not published, no root
+    /// leads to the record.
+    pub(super) young: u128,
     pub(super) heads: [u32; LEAF_MAX],
     pub(super) records: [Address; LEAF_MAX],
 }
@@ -43,7 +46,7 @@ unsafe impl Node for Leaf {}
 // SAFETY: as above.
 unsafe impl Node for Inner {}
 
-const _: () = assert!(size_of::<Leaf>() == NODE && size_of::<Inner>() == NODE);
+const _: () = assert!(size_of::<Leaf>() == NODE && size_of::<Inner>() == NODE && LEAF_MAX < u128::BITS as usize);
 
 /// The first bytes of a key, in its order.
 #[inline]
@@ -60,7 +63,7 @@ pub(super) fn head(key: &[u8]) -> u32 {
 
 impl Leaf {
     pub(super) fn empty(born: u64) -> Self {
-        Self { born, count: 0, unused: 0, heads: [0; LEAF_MAX], records: [0; LEAF_MAX] }
+        Self { born, count: 0, unused: 0, young: 0, heads: [0; LEAF_MAX], records: [0; LEAF_MAX] }
     }
 
     /// Where the first key that is at least `key` stands, and whether it is that one.
@@ -80,18 +83,30 @@ impl Leaf {
         (low, false)
     }
 
+    /// Enters a record that was written for the leaf's version.
     pub(super) fn insert(&mut self, at: usize, head: u32, record: Address) {
         let count = self.count as usize;
         self.heads.copy_within(at..count, at + 1);
         self.records.copy_within(at..count, at + 1);
         (self.heads[at], self.records[at]) = (head, record);
+        let below = (1 << at) - 1;
+        self.young = (self.young & below) | (self.young & !below) << 1 | 1 << at;
         self.count += 1;
+    }
+
+    /// Puts a record in the place of another one; returns that one, and whether it was young.
+    pub(super) fn replace(&mut self, at: usize, record: Address, is_young: bool) -> (Address, bool) {
+        let was_young = self.young >> at & 1 == 1;
+        self.young = self.young & !(1 << at) | u128::from(is_young) << at;
+        (std::mem::replace(&mut self.records[at], record), was_young)
     }
 
     pub(super) fn remove(&mut self, at: usize) {
         let count = self.count as usize;
         self.heads.copy_within(at + 1..count, at);
         self.records.copy_within(at + 1..count, at);
+        let below = (1 << at) - 1;
+        self.young = (self.young & below) | (self.young >> 1 & !below);
         self.count -= 1;
     }
 
@@ -100,6 +115,7 @@ impl Leaf {
         let moved = self.count as usize - at;
         right.heads[..moved].copy_from_slice(&self.heads[at..at + moved]);
         right.records[..moved].copy_from_slice(&self.records[at..at + moved]);
+        (self.young, right.young) = (self.young & ((1 << at) - 1), self.young >> at);
         (self.count, right.count) = (at as u32, moved as u32);
     }
 }
