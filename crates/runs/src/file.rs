@@ -119,11 +119,6 @@ impl RunFile {
         self.file.remove_on_drop();
     }
 
-    /// The page file that it is.
-    pub fn page_file(&self) -> &Arc<PageFile> {
-        &self.file
-    }
-
     /// Keeps index and filter in memory as long as there is room.
     pub fn load(&self) -> Result<()> {
         self.index.load()?;

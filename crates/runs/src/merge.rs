@@ -148,7 +148,7 @@ impl<S: Sorted> Merge<S> {
 impl Merge<Source> {
     /// Goes to the first key that is at least `key`, to walk forwards.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.forward = true;
+        (self.forward, self.newest, self.equal) = (true, None, 0);
         self.sources.iter_mut().try_for_each(|source| source.seek(key))?;
         self.start();
         Ok(())
@@ -156,7 +156,7 @@ impl Merge<Source> {
 
     /// Goes to the last key below `key`, or to the last of all, to walk backwards.
     pub(crate) fn seek_back(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.forward = false;
+        (self.forward, self.newest, self.equal) = (false, None, 0);
         self.sources.iter_mut().try_for_each(|source| source.seek_back(key))?;
         self.start();
         Ok(())

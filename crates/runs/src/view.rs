@@ -186,7 +186,7 @@ impl View {
     pub fn range(&self, pages: &Pages, account: &Account) -> Result<Range> {
         let memory = self.roots.iter().map(|root| Ok(Source::Memory(MemoryCursor::new(root.clone()))));
         let runs = self.runs.iter().rev().map(|run| Ok(Source::Run(RunCursor::new(run.clone(), pages, account)?)));
-        Ok(Range { merge: Merge::new(memory.chain(runs).collect::<Result<_>>()?), stands: false })
+        Ok(Range(Merge::new(memory.chain(runs).collect::<Result<_>>()?)))
     }
 
     /// The sum of the weights of all records below a key: how many live elements there are before it.
@@ -241,43 +241,31 @@ impl View {
 }
 
 /// A walk along the records of a view: the newest of each key, with the sum of its weights. Tombstones show.
-pub struct Range {
-    merge: Merge<Source>,
-    stands: bool,
-}
+pub struct Range(Merge<Source>);
 
 impl Range {
     /// Goes to the first key that is at least `key`, to walk forwards.
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.stands = false;
-        self.merge.seek(key)?;
-        self.stands = true;
-        Ok(())
+        self.0.seek(key)
     }
 
     /// Goes to the last key below `key`, or to the last of all, to walk backwards.
     pub fn seek_back(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.stands = false;
-        self.merge.seek_back(key)?;
-        self.stands = true;
-        Ok(())
+        self.0.seek_back(key)
     }
 
     /// Goes to the next key in the direction of the walk.
     pub fn advance(&mut self) -> Result<()> {
-        self.merge.advance()
+        self.0.advance()
     }
 
     /// The key that the walk stands on.
     pub fn key(&self) -> Option<&[u8]> {
-        self.merge.key().filter(|_| self.stands)
+        self.0.key()
     }
 
     /// The record that the walk stands on.
     pub fn entry(&self) -> Result<Option<Found<'_>>> {
-        if !self.stands {
-            return Ok(None);
-        }
-        Ok(self.merge.entry()?.map(|merged| Found { entry: merged.entry, file: merged.file }))
+        Ok(self.0.entry()?.map(|merged| Found { entry: merged.entry, file: merged.file }))
     }
 }

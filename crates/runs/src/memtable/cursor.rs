@@ -41,16 +41,9 @@ impl MemoryCursor {
 
     /// Goes to the last record whose key is below `key`; `None`: to the last of all.
     pub fn seek_back(&mut self, key: Option<&[u8]>) {
-        let Some(key) = key else {
-            self.descend(|_, inner| inner.count as usize - 1);
-            self.at = (self.node().count as usize).checked_sub(1);
-            if self.at.is_none() {
-                self.step_leaf(false);
-            }
-            return;
-        };
-        self.descend(|tree, inner| inner.child_of(tree.arena, key));
-        self.at = self.node().lower_bound(self.tree().arena, key).0.checked_sub(1);
+        self.descend(|tree, inner| key.map_or(inner.count as usize - 1, |key| inner.child_of(tree.arena, key)));
+        let end = key.map_or(self.node().count as usize, |key| self.node().lower_bound(self.tree().arena, key).0);
+        self.at = end.checked_sub(1);
         if self.at.is_none() {
             self.step_leaf(false);
         }
