@@ -99,7 +99,9 @@ impl<S: Store> Engine<S> {
         let range = || KeyRange { tree, from: from.into(), to: to.into() };
         let held = inner.trees.get(tree).ok_or_else(|| Error::bug(format!("there is no tree {tree}")))?;
         let owner = hold(inner, range())?;
-        let done = write(inner, held, tree, &range(), make).and_then(|run| commit(inner, held, tree, run));
+        // A store with a range that is held does not go to sleep.
+        let made = inner.wake().and_then(|()| write(inner, held, tree, &range(), make));
+        let done = made.and_then(|run| commit(inner, held, tree, run));
         inner.change(|exec| exec.core.locks.release(owner));
         inner.merge_due.raise();
         done
@@ -141,7 +143,9 @@ fn write<S: Store>(
     crate::jobs::flush_tree(inner, number)?;
     let view = View::new(Vec::new(), tree.state().runs.clone());
     let pages = inner.pages();
-    inner.files.made(&tree.options, |writer| make(&mut Bulk { writer, view: &view, pages, tree, range }))
+    inner.files.made(tree.options.shape(inner.limits().file_bytes), |writer| {
+        make(&mut Bulk { writer, view: &view, pages, tree, range })
+    })
 }
 
 /// Makes the run count, by one edit of the manifest.
@@ -168,10 +172,7 @@ fn commit<S: Store>(inner: &Inner<S>, tree: &Tree, number: usize, run: Option<Ar
     };
     drop(side);
     if committed.is_err() {
-        for file in run.files() {
-            // Where nobody knows what is on disk it stays for the next start to see.
-            _ = inner.files.storage.name_of(file.path()).and_then(|name| inner.files.storage.discard(&name));
-        }
+        run.files().iter().for_each(|file| inner.files.discard(file.path()));
     }
     inner.after(&mut inner.exec.lock(), &mut answers);
     inner.tell(answers);

@@ -1,9 +1,12 @@
 //! The group commit: whoever wants units durable leads it if nobody does, and one sync is for all who wait.
 //!
 //! ```text
-//!   lead:  lock log ─► take the group, publish the roots (execute) ─► append ─► one sync ─► durable, view ─► tell ─► room
-//!          others wait for the lock, and mostly find that their units are durable when they have it
+//!   lead:  lock log ─► take the group, publish the roots (execute) ─► append ─► one sync ─► durable, view ─► room ─► wake ─► tell
+//!          others wait, all are woken at once, and most of them find that their units are durable
 //! ```
+//!
+//! Who waits does so beside the log's lock: behind it they would come one by one, and whoever came first would lead again, for
+//! itself alone.
 //!
 //! Room for two groups is made in the log before the first of them is filled, so that a full disk shows before anything is
 //! staged. A commit that fails closes the store for writing: nobody knows what the disk holds of it.
@@ -15,7 +18,8 @@ use crate::health::Source;
 use crate::options::Durability;
 use crate::store::Store;
 use crate::view::Published;
-use ramekin_base::{Error, Kind, Result};
+use ramekin_base::lock::about_to_wait;
+use ramekin_base::{Error, Kind, Result, supervise};
 use ramekin_log::Log;
 use ramekin_runs::Root;
 use std::sync::Arc;
@@ -35,22 +39,52 @@ struct Taken<S: Store> {
     answers: Vec<Answer<S>>,
 }
 
+/// Whoever leads a commit. The next one may when this is gone, also by a panic.
+struct Turn<'a, S: Store>(&'a Inner<S>);
+
+impl<S: Store> Drop for Turn<'_, S> {
+    fn drop(&mut self) {
+        *self.0.is_led.lock() = false;
+        self.0.led.notify_all();
+    }
+}
+
 impl<S: Store> Inner<S> {
     /// Makes the units up to `seqno` durable.
     pub(crate) fn commit(&self, seqno: u64) -> Result<()> {
         if self.durable.load(Ordering::Acquire) >= seqno {
             return self.check_log();
         }
-        let told = {
-            let mut side = self.log.lock();
-            if self.durable.load(Ordering::Acquire) >= seqno {
-                return self.check_log();
-            }
-            self.check_log()?;
-            self.lead(&mut side)
-        };
-        self.tell(told);
+        if let Some(turn) = self.turn_for(seqno) {
+            let told = {
+                let mut side = self.log.lock();
+                // Whoever handed a full group on may have made them durable meanwhile.
+                if self.is_settled(seqno) { Vec::new() } else { self.lead(&mut side) }
+            };
+            drop(turn);
+            self.tell(told);
+        }
         self.check_log()
+    }
+
+    /// Whether no commit is to be waited for: the units up to `seqno` are durable, or none will ever be.
+    fn is_settled(&self, seqno: u64) -> bool {
+        self.durable.load(Ordering::Acquire) >= seqno || self.is_poisoned()
+    }
+
+    /// The right to lead the next commit, or `None` when there is nothing to wait for.
+    fn turn_for(&self, seqno: u64) -> Option<Turn<'_, S>> {
+        let mut is_led = self.is_led.lock();
+        loop {
+            if self.is_settled(seqno) {
+                return None;
+            }
+            if !std::mem::replace(&mut *is_led, true) {
+                return Some(Turn(self));
+            }
+            about_to_wait("a commit that somebody else leads");
+            self.led.wait(&mut is_led);
+        }
     }
 
     /// Commits everything that is staged.
@@ -59,8 +93,11 @@ impl<S: Store> Inner<S> {
         self.commit(seqno)
     }
 
-    /// Makes place for more units: hands the group on to the log, without a sync where no answer waits for one.
-    pub(crate) fn write_group(&self) -> Result<()> {
+    /// Makes place for more units: wakes the store, or hands the group on to the log, without a sync where no answer waits for one.
+    pub(crate) fn make_place(&self) -> Result<()> {
+        if self.is_asleep() {
+            return self.wake();
+        }
         let told = {
             let mut side = self.log.lock();
             self.check_log()?;
@@ -77,22 +114,32 @@ impl<S: Store> Inner<S> {
     fn append_group(&self, side: &mut LogSide) -> Vec<Answer<S>> {
         let LogSide { log, group } = side;
         std::mem::swap(&mut self.exec.lock().core.group, group);
-        if let Err(error) = group.append(log) {
+        if let Err(error) = supervise::caught("a write of the log", || group.append(log)) {
             self.poison(&error);
         }
         group.clear();
-        self.go_on(log, Vec::new())
+        self.go_on(side, Vec::new())
     }
 
     /// A group was handed on: room in the log for the next ones, and what waited for place is staged.
-    fn go_on(&self, log: &mut Log, mut answers: Vec<Answer<S>>) -> Vec<Answer<S>> {
-        let room = Group::make_room(log, self.limits().unit_bytes);
+    pub(crate) fn go_on(&self, side: &mut LogSide, mut answers: Vec<Answer<S>>) -> Vec<Answer<S>> {
+        self.fit(side);
+        let room = self.make_room(side);
         let mut exec = self.exec.lock();
         if !self.is_poisoned() {
             exec.refuses = room.err();
         }
         self.after(&mut exec, &mut answers);
         answers
+    }
+
+    /// Makes room in the log for both groups: the one that is filled, and the one that is written meanwhile.
+    fn make_room(&self, side: &mut LogSide) -> Result<()> {
+        if side.group.is_asleep() {
+            return Ok(());
+        }
+        let (filled, other) = (self.exec.lock().core.group.room(), side.group.room());
+        side.log.make_room(filled.0 + other.0, filled.1 + other.1)
     }
 
     /// Fails once a commit has failed.
@@ -109,7 +156,8 @@ impl<S: Store> Inner<S> {
             let roots = exec.core.drafts.iter_mut().map(|draft| (draft.number, draft.publish())).collect();
             Taken::<S> { last: exec.core.seqno, roots, answers: std::mem::take(&mut exec.answers) }
         };
-        let committed = group.append(log).and_then(|()| log.commit());
+        // Units that a panic leaves half written must not be written a second time: it closes the store as a failure does.
+        let committed = supervise::caught("a commit of the log", || group.append(log).and_then(|()| log.commit()));
         group.clear();
         let answers = match committed {
             Ok(end) => {
@@ -125,7 +173,7 @@ impl<S: Store> Inner<S> {
             }
         };
         self.trim(log);
-        self.go_on(log, answers)
+        self.go_on(side, answers)
     }
 
     /// Changes what the executor's lock guards, stages what may go on then, and tells whose answers may leave.
@@ -149,7 +197,7 @@ impl<S: Store> Inner<S> {
         if !exec.fetching.is_empty() {
             self.fetch_due.raise();
         }
-        if exec.is_commit_due() {
+        if exec.is_commit_due() || exec.is_wake_due() {
             self.commit_due.raise();
         }
     }
@@ -159,8 +207,7 @@ impl<S: Store> Inner<S> {
         let closed = Error::closed(why.clone());
         _ = self.poisoned.set(why);
         self.health.raise(Source::Log, error, self.now_ms());
-        let mut exec = self.exec.lock();
-        exec.refuses = Some(closed);
+        self.exec.lock().refuse_for_good(&closed);
     }
 
     /// Shows units up to `seqno` to readers.
@@ -195,10 +242,13 @@ impl<S: Store> Inner<S> {
         }
     }
 
-    /// Gives answers; no lock is held.
+    /// Gives answers; no lock is held. One whose receiver panics keeps no other from being given.
     pub(crate) fn tell(&self, answers: Vec<Answer<S>>) {
         for (done, reply) in answers {
-            done(reply);
+            _ = supervise::caught("an answer", || {
+                done(reply);
+                Ok(())
+            });
         }
     }
 
@@ -211,7 +261,7 @@ impl<S: Store> Inner<S> {
     pub(crate) fn try_room(&self) {
         let is_full = self.exec.lock().refuses.as_ref().is_some_and(|why| why.kind() == Kind::NoSpace);
         if is_full && !self.is_poisoned() {
-            let room = Group::make_room(&mut self.log.lock().log, self.limits().unit_bytes);
+            let room = self.make_room(&mut self.log.lock());
             self.exec.lock().refuses = room.err();
         }
     }

@@ -1,7 +1,7 @@
 //! An open store: what its threads share, and what its owner may ask of it.
 
 use crate::commit::LogSide;
-use crate::execute::{Around, Attempt, Call, Done, Exec, Slot};
+use crate::execute::{Around, Attempt, Call, Done, Exec, Job, Slot};
 use crate::files::Files;
 use crate::health::{Fault, Health};
 use crate::jobs;
@@ -11,12 +11,11 @@ use crate::tree::Tree;
 use crate::unit::Miss;
 use crate::view::{Published, ReadView};
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
 use ramekin_base::{Error, Result, Signal};
-use ramekin_log::LogReader;
-use ramekin_memory::Account;
+use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -25,6 +24,9 @@ use std::time::Duration;
 
 /// Of each thread of the engine.
 const STACK_BYTES: usize = 512 << 10;
+/// What a thread takes of memory: the stack that it touches, and the kernel's own.
+pub(crate) const THREAD_BYTES: u64 = 52 << 10;
+pub(crate) const THREADS: u64 = 4;
 
 /// The accounts of a store.
 pub(crate) struct Accounts {
@@ -36,6 +38,7 @@ pub(crate) struct Accounts {
     pub(crate) merge: Account,
     /// Records that were fetched for commands, and windows of reads.
     pub(crate) reads: Account,
+    pub(crate) _threads: Reservation,
 }
 
 /// What the threads of a store share.
@@ -47,7 +50,9 @@ pub(crate) struct Inner<S: Store> {
     pub(crate) trees: Box<[Tree]>,
     pub(crate) exec: Ranked<Mutex<Exec<S>>>,
     pub(crate) log: Ranked<Mutex<LogSide>>,
-    pub(crate) log_reader: LogReader,
+    /// Somebody leads a commit; and it has ended.
+    pub(crate) is_led: Mutex<bool>,
+    pub(crate) led: Condvar,
     /// One manifest is written at a time.
     pub(crate) manifest: Ranked<Mutex<()>>,
     pub(crate) published: ArcSwap<Published>,
@@ -102,7 +107,8 @@ pub struct Stats {
     pub durable: u64,
     /// Of each tree: records in memtables, frozen memtables, runs, bytes of runs.
     pub trees: Vec<TreeStats>,
-    /// Commands that wait for pages, keys or a flush.
+    /// Commands that were staged, and those that wait for pages, keys or a flush.
+    pub staged: u64,
     pub waiting: usize,
     pub log_bytes: u64,
 }
@@ -164,15 +170,16 @@ impl<S: Store> Engine<S> {
                 match exec.attempt(&inner.around(), &command, None, 0) {
                     Attempt::Done(reply) => call.reply = Some(Ok(reply)),
                     Attempt::Refused(error) => call.reply = Some(Err(error)),
-                    Attempt::Miss(Miss::Group) if exec.core.group.is_full() => {
+                    Attempt::Miss(Miss::Group) if exec.core.group.is_full() || exec.core.group.is_asleep() => {
                         (call.command, is_full) = (Some(command), true);
                         break;
                     }
                     missed => {
                         let (own, done) = Slot::new();
+                        let job = Job { command, done, until: None };
                         match missed {
-                            Attempt::Miss(miss) => exec.park(command, done, miss),
-                            _ => exec.start(&inner.around(), command, done, None),
+                            Attempt::Miss(miss) => exec.park(job, miss),
+                            _ => exec.start(&inner.around(), job),
                         }
                         slot = Some(own);
                         break;
@@ -188,7 +195,7 @@ impl<S: Store> Engine<S> {
             drop(exec);
             inner.tell(answers);
             // Whoever finds the group full hands it on; nobody else is woken for that.
-            if let Err(error) = if is_full { inner.write_group() } else { Ok(()) } {
+            if let Err(error) = if is_full { inner.make_place() } else { Ok(()) } {
                 (calls[at].command, calls[at].reply) = (None, Some(Err(error)));
                 at += 1;
             }
@@ -208,7 +215,7 @@ impl<S: Store> Engine<S> {
     /// Stages a command and returns; `done` is called once with its answer when that may leave. `until`, by the clock: it does
     /// not wait longer for others to write a key. Refused, `done` is called at once.
     pub fn submit(&self, command: S::Command, until: Option<Duration>, done: Done<S::Reply>) {
-        self.inner.change(|exec| exec.start(&self.inner.around(), command, done, until));
+        self.inner.change(|exec| exec.start(&self.inner.around(), Job { command, done, until }));
     }
 
     /// One command, as [`Engine::run`] does it.
@@ -238,11 +245,6 @@ impl<S: Store> Engine<S> {
         self.inner.commit_all()
     }
 
-    /// Committed records of the log.
-    pub fn log(&self) -> LogReader {
-        self.inner.log_reader.clone()
-    }
-
     /// What is wrong, the worst first; threads that died come as the error of the log.
     pub fn faults(&self) -> Vec<Fault> {
         self.inner.health.faults()
@@ -253,14 +255,28 @@ impl<S: Store> Engine<S> {
         self.inner.threads.dead()
     }
 
-    /// Another share of the budget: sizes follow with the next memtable.
+    /// Another share of the budget: sizes follow, of memtables with the next one.
     pub fn resize(&self, share: u64) -> Result<()> {
-        self.inner.share.store(share, Ordering::Relaxed);
-        let limits = self.inner.limits();
-        self.inner.files.accounts.flush.set_min_reservation(limits.flush_work)?;
-        self.inner.files.accounts.merge.set_min_reservation(limits.merge_work)?;
-        self.inner.flush_due.raise();
-        Ok(())
+        self.inner.resize(share)
+    }
+
+    /// The least share with which it works as it is: next to nothing while nobody writes.
+    pub fn least_share(&self) -> u64 {
+        let accounts = &self.inner.files.accounts;
+        let lasting = accounts.runs.used() + THREADS * THREAD_BYTES;
+        match self.inner.is_asleep() {
+            true => lasting + accounts.memtables.used() + accounts.log.used(),
+            false => lasting + Limits::of(0).awake_bytes(),
+        }
+    }
+
+    /// With more it would do nothing better: memtables are as large as an eighth of the data, or 2 MiB.
+    pub fn most_share(&self) -> u64 {
+        let trees = self.inner.trees.iter().map(|tree| tree.state().runs.iter().map(|run| run.bytes()).sum::<u64>());
+        match self.inner.is_asleep() {
+            true => self.least_share(),
+            false => (trees.sum::<u64>() / 8).max(2 << 20) * 6,
+        }
     }
 
     pub fn stats(&self) -> Stats {
@@ -279,6 +295,7 @@ impl<S: Store> Engine<S> {
             seqno: exec.core.seqno,
             durable: self.inner.durable.load(Ordering::SeqCst),
             trees: self.inner.trees.iter().zip(&exec.core.drafts).map(tree).collect(),
+            staged: exec.staged,
             waiting: exec.waiting.len() + exec.fetching.len(),
             log_bytes: self.inner.log_end.load(Ordering::SeqCst) - self.inner.log_from.load(Ordering::SeqCst),
         }

@@ -17,7 +17,7 @@ use crate::tree::Tree;
 use crate::unit::{Core, Miss, Unit};
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
-use ramekin_base::{Error, Result, nonblocking, supervise};
+use ramekin_base::{Error, Kind, Result, nonblocking, supervise};
 use ramekin_log::Lsn;
 use ramekin_pages::Pages;
 use std::collections::VecDeque;
@@ -42,10 +42,17 @@ impl<S: Store> Call<S> {
     }
 }
 
-/// A command that waits, and who is told.
-pub(crate) struct Waiting<S: Store> {
+/// A command whose answer is given by a call.
+pub(crate) struct Job<S: Store> {
     pub(crate) command: S::Command,
     pub(crate) done: Done<S::Reply>,
+    /// By the clock: it waits no longer for others to write a key. `None`: as long as the engine is open.
+    pub(crate) until: Option<Duration>,
+}
+
+/// A command that waits to be staged again.
+pub(crate) struct Waiting<S: Store> {
+    pub(crate) job: Job<S>,
     pub(crate) owner: Owner,
     /// Keys of which it needs the records.
     pub(crate) needs: Vec<(usize, Box<[u8]>)>,
@@ -55,10 +62,7 @@ pub(crate) struct Waiting<S: Store> {
 /// A command that waits for somebody to write a key.
 struct Blocked<S: Store> {
     keys: Vec<(usize, Box<[u8]>)>,
-    command: S::Command,
-    done: Done<S::Reply>,
-    /// By the clock: whoever waits longer is told so. `None`: it waits as long as the engine is open.
-    until: Option<Duration>,
+    job: Job<S>,
 }
 
 /// An answer, and who is told it.
@@ -85,6 +89,8 @@ pub(crate) struct Exec<S: Store> {
     /// Of these, whose key was written: their turn comes before anything else.
     woken: VecDeque<Blocked<S>>,
     next_owner: Owner,
+    /// Commands that were staged, also those that had to be staged again.
+    pub(crate) staged: u64,
     /// Nothing is staged while a long change is installed.
     pub(crate) is_held: bool,
     /// Why no unit that changes anything is kept.
@@ -115,6 +121,7 @@ impl<S: Store> Exec<S> {
             blocked: Vec::new(),
             woken: VecDeque::new(),
             next_owner: 1,
+            staged: 0,
             is_held: false,
             refuses: None,
             waits_for_durable,
@@ -131,9 +138,9 @@ impl<S: Store> Exec<S> {
         owner: Owner,
     ) -> Attempt<S::Reply> {
         let outcome = self.attempt_alone(around, command, fetched, owner);
-        while let Some(Blocked { command, done, until, .. }) = self.woken.pop_front() {
-            let outcome = self.attempt_alone(around, &command, None, 0);
-            self.see_through(command, done, until, outcome);
+        while let Some(Blocked { job, .. }) = self.woken.pop_front() {
+            let outcome = self.attempt_alone(around, &job.command, None, 0);
+            self.see_through(job, outcome);
         }
         outcome
     }
@@ -148,11 +155,15 @@ impl<S: Store> Exec<S> {
         if self.is_held || self.core.group.is_full() {
             return Attempt::Miss(Miss::Group);
         }
+        self.staged += 1;
         self.core.needs.clear();
         let Around { store, trees, pages, log_end } = *around;
         let mut unit = Unit { core: &mut self.core, trees, pages, fetched, owner, miss: None };
         let staged = nonblocking::scope(|| supervise::caught("a command", || store.stage(&mut unit, command)));
+        let closed = self.refuses.as_ref().filter(|why| why.kind() == Kind::Closed);
         let outcome = match (staged, unit.miss) {
+            // No flush will make room.
+            (_, Some(Miss::Full(_))) if let Some(why) = closed => Attempt::Refused(why.clone()),
             (_, Some(miss)) => Attempt::Miss(miss),
             (Ok(Staged::Blocked(keys)), None) => Attempt::Blocked(keys),
             (Ok(Staged::Done(reply)), None) => match &self.refuses {
@@ -188,42 +199,30 @@ impl<S: Store> Exec<S> {
         }
     }
 
-    /// Stages a command whose answer is given by `done`.
-    pub(crate) fn start(
-        &mut self,
-        around: &Around<'_, S>,
-        command: S::Command,
-        done: Done<S::Reply>,
-        until: Option<Duration>,
-    ) {
-        let outcome = self.attempt(around, &command, None, 0);
-        self.see_through(command, done, until, outcome);
+    /// Stages a command whose answer is given by a call.
+    pub(crate) fn start(&mut self, around: &Around<'_, S>, job: Job<S>) {
+        let outcome = self.attempt(around, &job.command, None, 0);
+        self.see_through(job, outcome);
     }
 
     /// Answers a command that was staged, or keeps it.
-    fn see_through(
-        &mut self,
-        command: S::Command,
-        done: Done<S::Reply>,
-        until: Option<Duration>,
-        outcome: Attempt<S::Reply>,
-    ) {
+    fn see_through(&mut self, job: Job<S>, outcome: Attempt<S::Reply>) {
         match outcome {
-            Attempt::Miss(miss) => self.park(command, done, miss),
-            Attempt::Blocked(keys) => self.block(keys, command, done, until),
-            Attempt::Done(reply) => self.answer(done, Ok(reply)),
-            Attempt::Refused(error) => self.answer(done, Err(error)),
+            Attempt::Miss(miss) => self.park(job, miss),
+            Attempt::Blocked(keys) => self.block(keys, job),
+            Attempt::Done(reply) => self.answer(job.done, Ok(reply)),
+            Attempt::Refused(error) => self.answer(job.done, Err(error)),
         }
     }
 
     /// Keeps a command that could not be staged.
-    pub(crate) fn park(&mut self, command: S::Command, done: Done<S::Reply>, miss: Miss) {
+    pub(crate) fn park(&mut self, job: Job<S>, miss: Miss) {
         if self.waiting.len() + self.fetching.len() >= QUEUE_MAX {
             let text = format!("{QUEUE_MAX} commands wait already, which is the most allowed; try again");
-            return self.ready.push((done, Err(Error::busy(text))));
+            return self.ready.push((job.done, Err(Error::busy(text))));
         }
         let owner = self.new_owner();
-        self.keep(Waiting { command, done, owner, needs: Vec::new(), fetched: None }, miss);
+        self.keep(Waiting { job, owner, needs: Vec::new(), fetched: None }, miss);
     }
 
     /// A number that nobody has had.
@@ -256,49 +255,49 @@ impl<S: Store> Exec<S> {
         self.waiting.push_back(waiting);
     }
 
-    fn block(
-        &mut self,
-        keys: Vec<(usize, Box<[u8]>)>,
-        command: S::Command,
-        done: Done<S::Reply>,
-        until: Option<Duration>,
-    ) {
+    fn block(&mut self, keys: Vec<(usize, Box<[u8]>)>, job: Job<S>) {
         if self.blocked.len() >= BLOCKED_MAX {
             let text =
                 format!("{BLOCKED_MAX} commands wait for keys to be written, which is the most allowed; try again");
-            return self.ready.push((done, Err(Error::busy(text))));
+            return self.ready.push((job.done, Err(Error::busy(text))));
         }
-        self.blocked.push(Blocked { keys, command, done, until });
+        self.blocked.push(Blocked { keys, job });
     }
 
     /// An answer leaves when what it depends on is durable, or at once.
     fn answer(&mut self, done: Done<S::Reply>, reply: Result<S::Reply>) {
-        match self.waits_for_durable && !self.core.group.is_empty() {
-            true => self.answers.push((done, reply)),
-            false => self.ready.push((done, reply)),
+        match &self.refuses {
+            // It may have seen what will never be durable.
+            Some(why) if self.waits_for_durable && why.kind() == Kind::Closed => {
+                let closed = reply.and_then(|_| Err(why.clone()));
+                self.ready.push((done, closed));
+            }
+            _ if self.waits_for_durable && !self.core.group.is_empty() => self.answers.push((done, reply)),
+            _ => self.ready.push((done, reply)),
         }
+    }
+
+    /// Nothing becomes durable any more, neither what is staged already: whoever waits for that is told.
+    pub(crate) fn refuse_for_good(&mut self, why: &Error) {
+        self.refuses = Some(why.clone());
+        self.ready.extend(self.answers.drain(..).map(|(done, _)| (done, Err(why.clone()))));
     }
 
     /// Stages a command again whose turn has come.
     pub(crate) fn again(&mut self, around: &Around<'_, S>, waiting: Waiting<S>) {
-        let outcome = self.attempt(around, &waiting.command, waiting.fetched.as_ref(), waiting.owner);
-        let Waiting { command, done, owner, .. } = match outcome {
-            Attempt::Miss(miss) => return self.keep(waiting, miss),
-            _ => waiting,
-        };
-        self.core.locks.release(owner);
-        match outcome {
-            Attempt::Done(reply) => self.answer(done, Ok(reply)),
-            Attempt::Refused(error) => self.answer(done, Err(error)),
-            Attempt::Blocked(keys) => self.block(keys, command, done, None),
-            Attempt::Miss(_) => {}
+        match self.attempt(around, &waiting.job.command, waiting.fetched.as_ref(), waiting.owner) {
+            Attempt::Miss(miss) => self.keep(waiting, miss),
+            outcome => {
+                self.core.locks.release(waiting.owner);
+                self.see_through(waiting.job, outcome);
+            }
         }
     }
 
     /// A command whose records could not be fetched.
     pub(crate) fn give_up(&mut self, waiting: Waiting<S>, error: Error) {
         self.core.locks.release(waiting.owner);
-        self.ready.push((waiting.done, Err(error)));
+        self.ready.push((waiting.job.done, Err(error)));
     }
 
     /// Stages again what waits, each once, in order.
@@ -317,22 +316,32 @@ impl<S: Store> Exec<S> {
         !self.answers.is_empty() || self.core.group.is_full()
     }
 
-    /// Tells those whose time is over; when the next one's is.
-    pub(crate) fn expire(&mut self, now: Duration) -> Option<Duration> {
-        let is_over = |held: &Blocked<S>| held.until.is_some_and(|until| until <= now);
-        while let Some(at) = self.blocked.iter().position(is_over) {
+    /// Somebody waits for the store to wake.
+    pub(crate) fn is_wake_due(&self) -> bool {
+        self.core.group.is_asleep() && !self.waiting.is_empty()
+    }
+
+    /// Nothing is staged, and nobody waits for anything but a key.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        let nobody = self.waiting.is_empty() && self.fetching.is_empty() && self.answers.is_empty();
+        nobody && self.core.group.is_empty() && self.core.locks.is_free() && !self.is_held
+    }
+
+    /// Tells those whose time is over.
+    pub(crate) fn expire(&mut self, now: Duration) {
+        let is_over = |held: &mut Blocked<S>| held.job.until.is_some_and(|until| until <= now);
+        for Blocked { job, .. } in self.blocked.extract_if(.., is_over) {
             let text = "nobody wrote a key that the command waits for within its time";
-            self.ready.push((self.blocked.remove(at).done, Err(Error::new(ramekin_base::Kind::Cancelled, text))));
+            self.ready.push((job.done, Err(Error::new(Kind::Cancelled, text))));
         }
-        self.blocked.iter().filter_map(|held| held.until).min()
     }
 
     /// The engine closes: nobody is left without a word.
     pub(crate) fn end(&mut self) {
         let closed = || Error::closed("the server is shutting down");
-        let parked = self.waiting.drain(..).chain(self.fetching.drain(..));
-        self.ready.extend(parked.map(|waiting| (waiting.done, Err(closed()))));
-        self.ready.extend(self.blocked.drain(..).map(|blocked| (blocked.done, Err(closed()))));
+        let parked = self.waiting.drain(..).chain(self.fetching.drain(..)).map(|waiting| waiting.job);
+        let blocked = self.blocked.drain(..).map(|blocked| blocked.job);
+        self.ready.extend(parked.chain(blocked).map(|job| (job.done, Err(closed()))));
     }
 }
 

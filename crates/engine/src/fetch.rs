@@ -34,12 +34,13 @@ enum Held {
 /// Records that were read for one command.
 pub(crate) struct Fetched {
     records: HashMap<(usize, Box<[u8]>), Record>,
-    memory: Reservation,
+    account: Account,
+    memory: Option<Reservation>,
 }
 
 impl Fetched {
-    pub(crate) fn new(account: &Account) -> Result<Self> {
-        Ok(Self { records: HashMap::new(), memory: account.try_reserve(0)? })
+    pub(crate) fn new(account: &Account) -> Self {
+        Self { records: HashMap::new(), account: account.clone(), memory: None }
     }
 
     /// What was read under a key: `Some(None)`: there is no record.
@@ -66,7 +67,11 @@ impl Fetched {
             Some(Value::Big(extent)) => extent.len,
             _ => 0,
         };
-        self.memory.grow(RECORD_BYTES + key.len() as u64 + len)?;
+        let bytes = RECORD_BYTES + key.len() as u64 + len;
+        match &mut self.memory {
+            Some(memory) => memory.grow(bytes)?,
+            none => *none = Some(self.account.try_reserve(bytes)?),
+        }
         let value = match (found.map(|found| found.entry.value), big) {
             (None, _) => None,
             (Some(Value::Inline(value)), _) => Some(Held::Value(value.into())),

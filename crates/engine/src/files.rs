@@ -1,13 +1,16 @@
 //! The files of a store's runs: how they come, are opened, and go.
 
 use crate::engine::Accounts;
-use crate::options::TreeOptions;
 use ramekin_base::Result;
 use ramekin_runs::compaction;
-use ramekin_runs::{Root, Run, RunFile, RunWriter};
+use ramekin_runs::{Root, Run, RunFile, RunWriter, Shape};
 use ramekin_storage::Storage;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+type Runs = Vec<Arc<Run>>;
+/// Is given all files of a merge so far, and what is left of the runs.
+pub(crate) type EachFile<'a> = &'a mut dyn FnMut(&[Arc<RunFile>], &[Arc<Run>]) -> Result<()>;
 
 /// The folder of a store, and who pays for what is open of it.
 pub(crate) struct Files {
@@ -29,11 +32,7 @@ impl Files {
 
     /// Opens files that were written, as a run. `None`: there are none.
     pub(crate) fn open_run(&self, paths: &[PathBuf]) -> Result<Option<Arc<Run>>> {
-        if paths.is_empty() {
-            return Ok(None);
-        }
-        let open = |path: &PathBuf| self.open_one(path);
-        Ok(Some(Arc::new(Run::new(paths.iter().map(open).collect::<Result<_>>()?)?)))
+        run_of(paths.iter().map(|path| self.open_one(path)).collect::<Result<_>>()?)
     }
 
     /// Writes a run by `write`, which is given what names the files. What was written goes again if it fails.
@@ -45,19 +44,16 @@ impl Files {
             path
         });
         if written.is_err() {
-            for path in made {
-                // What cannot be removed now is removed by the next start.
-                _ = self.storage.name_of(&path).and_then(|name| self.storage.discard(&name));
-            }
+            made.iter().for_each(|path| self.discard(path));
         }
         written
     }
 
     /// A memtable as a run; `bottom`: there is no older one.
-    pub(crate) fn flush(&self, root: &Arc<Root>, options: &TreeOptions, bottom: bool) -> Result<Option<Arc<Run>>> {
+    pub(crate) fn flush(&self, root: &Arc<Root>, (shape, bottom): (Shape, bool)) -> Result<Option<Arc<Run>>> {
         self.write(|name| {
             let (pages, account) = (self.storage.pages(), &self.accounts.flush);
-            let paths = compaction::flush(pages, account, root, (options.shape(), bottom), name)?;
+            let paths = compaction::flush(pages, account, root, (shape, bottom), name)?;
             self.open_run(&paths)
         })
     }
@@ -65,19 +61,71 @@ impl Files {
     /// A run of what `make` hands over.
     pub(crate) fn made(
         &self,
-        options: &TreeOptions,
+        shape: Shape,
         make: impl FnOnce(&mut RunWriter<'_>) -> Result<()>,
     ) -> Result<Option<Arc<Run>>> {
         self.write(|name| {
-            let mut writer = RunWriter::new(self.storage.pages(), &self.accounts.merge, options.shape(), name);
+            let mut writer = RunWriter::new(self.storage.pages(), &self.accounts.merge, shape, name);
             make(&mut writer)?;
             let paths = writer.finish()?;
             self.open_run(&paths)
         })
     }
 
-    /// The file that one step of a merge wrote.
-    pub(crate) fn open_one(&self, path: &Path) -> Result<Arc<RunFile>> {
+    /// Merges neighbouring runs, the oldest first, file by file; `bottom`: there is no older one. `each` is called
+    /// after each file but the last. Above the bottom nothing names the files before the end, and they go again if the merge fails.
+    pub(crate) fn merge(
+        &self,
+        mut inputs: Runs,
+        (shape, bottom): (Shape, bool),
+        each: EachFile<'_>,
+    ) -> Result<Option<Arc<Run>>> {
+        let mut outputs: Vec<Arc<RunFile>> = Vec::new();
+        let mut step = || {
+            let (file, rest) = self.merge_one(&inputs, (shape, bottom))?;
+            outputs.extend(file);
+            let Some(rest) = rest else { return Ok(false) };
+            inputs = rest;
+            each(&outputs, &inputs).map(|()| true)
+        };
+        let merged = loop {
+            match step() {
+                Ok(true) => {}
+                Ok(false) => break Ok(()),
+                Err(error) => break Err(error),
+            }
+        };
+        if merged.is_err() && !bottom {
+            outputs.iter().for_each(|file| self.discard(file.path()));
+        }
+        merged.and_then(|()| run_of(outputs))
+    }
+
+    /// One file of a merge, and what is left of the runs.
+    fn merge_one(&self, inputs: &[Arc<Run>], how: (Shape, bool)) -> Result<(Option<Arc<RunFile>>, Option<Runs>)> {
+        self.write(|name| {
+            let pages = self.storage.pages();
+            let step = compaction::merge_file(pages, &self.accounts.merge, inputs, how, name)?;
+            let file = step.file.map(|path| self.open_one(&path)).transpose()?;
+            let cut = |next: Vec<u8>| {
+                let cut = |run: &Arc<Run>| Ok(Arc::new(run.cut(pages, &next, &self.accounts.runs)?));
+                inputs.iter().map(cut).collect::<Result<Runs>>()
+            };
+            Ok((file, step.next.map(cut).transpose()?))
+        })
+    }
+
+    /// Removes a file that nothing names. What cannot be removed now is removed by the next start.
+    pub(crate) fn discard(&self, path: &Path) {
+        _ = self.storage.name_of(path).and_then(|name| self.storage.discard(&name));
+    }
+
+    fn open_one(&self, path: &Path) -> Result<Arc<RunFile>> {
         self.open(&self.storage.name_of(path)?, &[])
     }
+}
+
+/// `None`: there are no files.
+fn run_of(files: Vec<Arc<RunFile>>) -> Result<Option<Arc<Run>>> {
+    if files.is_empty() { Ok(None) } else { Run::new(files).map(|run| Some(Arc::new(run))) }
 }

@@ -5,17 +5,16 @@
 //!                           cut                                 cut       ▲ unit under way: dropped, or kept by END
 //! ```
 //!
-//! Two of them take turns: one is filled while the other is written. Neither grows beyond what was booked when the engine
-//! opened, so that whatever is staged can be logged.
+//! Two of them take turns: one is filled while the other is written. Neither grows beyond what was booked when the store was
+//! woken, so that whatever is staged can be logged. While nobody writes they have no memory and take nothing.
 
 use crate::effects;
+use crate::options::Limits;
 use ramekin_base::Result;
 use ramekin_log::Log;
 use ramekin_memory::{Account, Reservation};
 use ramekin_runs::Entry;
 
-/// A group that has so many bytes takes no other unit.
-pub(crate) const GROUP_BYTES: usize = 512 << 10;
 /// A record ends behind the effect that makes it as long as this.
 const RECORD_BYTES: usize = 32 << 10;
 
@@ -28,33 +27,45 @@ pub(crate) struct Group {
     unit: (usize, usize),
     /// The number of the last unit in it; 0: none.
     pub(crate) last: u64,
-    _memory: Reservation,
+    /// With so many bytes it takes no other unit, and no unit has more than so many; 0: it has no memory.
+    full_bytes: usize,
+    pub(crate) unit_max: usize,
+    _memory: Option<Reservation>,
 }
 
 impl Group {
-    /// For units of at most `unit_bytes`; `account` pays for all that it may hold.
-    pub(crate) fn new(unit_bytes: usize, account: &Account) -> Result<Self> {
-        let (bytes, cuts) = (Self::most(unit_bytes), Self::cuts(unit_bytes));
-        let _memory = account.try_reserve((bytes + cuts * size_of::<(usize, u64)>()) as u64)?;
-        Ok(Self { bytes: Vec::with_capacity(bytes), cuts: Vec::with_capacity(cuts), unit: (0, 0), last: 0, _memory })
+    /// Without memory: it takes nothing.
+    pub(crate) fn asleep() -> Self {
+        let (bytes, cuts) = (Vec::new(), Vec::new());
+        Self { bytes, cuts, unit: (0, 0), last: 0, full_bytes: 0, unit_max: 0, _memory: None }
     }
 
-    /// Bytes that it holds at most, and its records.
-    fn most(unit_bytes: usize) -> usize {
-        GROUP_BYTES + unit_bytes + 64
+    /// `account` pays for all that it may hold.
+    pub(crate) fn new(limits: Limits, account: &Account) -> Result<Self> {
+        let sizes = Self { full_bytes: limits.group_bytes, unit_max: limits.unit_bytes, ..Self::asleep() };
+        let (cuts, bytes) = sizes.room();
+        let memory = account.try_reserve((bytes + cuts * size_of::<(usize, u64)>()) as u64)?;
+        let (bytes, cuts) = (Vec::with_capacity(bytes), Vec::with_capacity(cuts));
+        Ok(Self { bytes, cuts, _memory: Some(memory), ..sizes })
     }
 
-    fn cuts(unit_bytes: usize) -> usize {
-        Self::most(unit_bytes) / RECORD_BYTES + 2
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.full_bytes == 0
     }
 
-    /// Makes room in the log for two groups: the one that is filled, and the one that is written meanwhile.
-    pub(crate) fn make_room(log: &mut Log, unit_bytes: usize) -> Result<()> {
-        log.make_room(2 * Self::cuts(unit_bytes), 2 * Self::most(unit_bytes))
+    /// Whether it was made for these sizes.
+    pub(crate) fn suits(&self, limits: &Limits) -> bool {
+        self.full_bytes == limits.group_bytes && self.unit_max == limits.unit_bytes
+    }
+
+    /// Records that it holds at most, and their bytes: for which room is made in the log before they are filled.
+    pub(crate) fn room(&self) -> (usize, usize) {
+        let bytes = self.full_bytes + self.unit_max + 64;
+        (bytes / RECORD_BYTES + 2, bytes)
     }
 
     pub(crate) fn is_full(&self) -> bool {
-        self.bytes.len() >= GROUP_BYTES
+        !self.is_asleep() && self.bytes.len() >= self.full_bytes
     }
 
     /// Bytes of the unit under way.

@@ -16,9 +16,9 @@ use crate::manifest;
 use crate::options::Durability;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Frozen, Tree};
-use ramekin_base::{Error, Result, supervise};
-use ramekin_runs::compaction::{RUNS_MAX, TIER, due, merge_file};
-use ramekin_runs::{Run, RunFile};
+use ramekin_base::{Error, Result, nonblocking, supervise};
+use ramekin_runs::Run;
+use ramekin_runs::compaction::{RUNS_MAX, TIER, due};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,8 +27,8 @@ use std::time::Duration;
 /// Threads look at the clock so often.
 const LOOK: Duration = Duration::from_millis(250);
 /// A memtable that nobody wrote for so long is written out, if it holds as much as this.
-const IDLE_MS: u64 = 2_000;
-const IDLE_BYTES: usize = 64 << 10;
+pub(crate) const IDLE_MS: u64 = 2_000;
+pub(crate) const IDLE_BYTES: usize = 64 << 10;
 /// Frozen memtables of one tree.
 const FROZEN_MAX: usize = 1;
 /// Commands whose pages are read in one batch.
@@ -46,11 +46,12 @@ pub(crate) fn run_committer<S: Store>(inner: &Inner<S>) -> Result<()> {
         seen = inner.commit_due.wait_past(seen, every.min(LOOK));
         let now = inner.options.clock.now();
         let is_over = matches!(inner.options.durability, Durability::Interval(_)) && now >= synced + every;
+        // What fails says so to whoever waits.
+        wake_if_due(inner);
         let is_due = inner.exec.lock().is_commit_due();
         if is_due || is_over {
             synced = now;
-            // What failed closed the store, and says so to whoever waits.
-            _ = commit_once(inner);
+            _ = inner.commit_all();
         }
         inner.try_room();
         expire(inner);
@@ -58,8 +59,9 @@ pub(crate) fn run_committer<S: Store>(inner: &Inner<S>) -> Result<()> {
     Ok(())
 }
 
-fn commit_once<S: Store>(inner: &Inner<S>) -> Result<()> {
-    supervise::caught("a commit of the log", || inner.commit_all())
+fn wake_if_due<S: Store>(inner: &Inner<S>) -> bool {
+    let is_due = inner.exec.lock().is_wake_due();
+    is_due && inner.wake().is_ok()
 }
 
 /// Tells those who waited too long for a key.
@@ -105,28 +107,15 @@ fn fetch_some<S: Store>(inner: &Inner<S>) -> bool {
 
 fn fetch_for<S: Store>(inner: &Inner<S>, parked: &mut [Waiting<S>]) -> Vec<Result<()>> {
     let mut wanted = Vec::with_capacity(parked.len());
-    for waiting in parked.iter_mut() {
-        let mut outcome = Ok(());
-        if waiting.fetched.is_none() {
-            match Fetched::new(&inner.files.accounts.reads) {
-                Ok(fetched) => waiting.fetched = Some(fetched),
-                Err(error) => outcome = Err(error),
-            }
-        }
-        if let Some(fetched) = waiting.fetched.as_mut() {
-            wanted.push(Wanted { needs: &waiting.needs, fetched, outcome });
-        }
+    for Waiting { needs, fetched, .. } in parked {
+        let fetched = fetched.get_or_insert_with(|| Fetched::new(&inner.files.accounts.reads));
+        wanted.push(Wanted { needs, fetched, outcome: Ok(()) });
     }
     let read = supervise::caught("a fetch for commands", || {
         fetch(&inner.trees, inner.pages(), &mut wanted);
         Ok(())
     });
-    let outcomes = wanted.into_iter().map(|want| want.outcome).collect::<Vec<_>>();
-    match read {
-        Ok(()) if outcomes.len() == parked.len() => outcomes,
-        Ok(()) => parked.iter().map(|_| Err(Error::busy("no memory to read with; try again"))).collect(),
-        Err(error) => parked.iter().map(|_| Err(error.clone())).collect(),
-    }
+    wanted.into_iter().map(|want| want.outcome.and(read.clone())).collect()
 }
 
 pub(crate) fn run_flusher<S: Store>(inner: &Inner<S>) -> Result<()> {
@@ -134,6 +123,7 @@ pub(crate) fn run_flusher<S: Store>(inner: &Inner<S>) -> Result<()> {
     while !inner.is_closing() {
         tidy(inner);
         while !inner.is_closing() && flush_one(inner).unwrap_or(false) {}
+        _ = inner.sleep();
         seen = inner.flush_due.wait_past(seen, LOOK);
     }
     Ok(())
@@ -150,18 +140,20 @@ pub(crate) fn run_merger<S: Store>(inner: &Inner<S>) -> Result<()> {
 
 /// One step of everything, in one thread. False: there was nothing to do.
 pub(crate) fn step<S: Store>(inner: &Inner<S>) -> bool {
+    let mut did = wake_if_due(inner);
     let is_due = inner.exec.lock().is_commit_due();
-    let mut did = is_due && commit_once(inner).is_ok();
+    did |= is_due && inner.commit_all().is_ok();
     did |= fetch_some(inner);
     tidy(inner);
     did |= flush_one(inner).unwrap_or(false);
     did |= merge_one(inner).unwrap_or(false);
+    did |= inner.sleep();
     inner.try_room();
     expire(inner);
     did
 }
 
-/// Freezes memtables that pin too much of the log, or that nobody writes any more.
+/// Freezes memtables that pin too much of the log, that are larger than they may be by now, or that nobody writes any more.
 fn tidy<S: Store>(inner: &Inner<S>) {
     let (now_ms, limits) = (inner.now_ms(), inner.limits());
     inner.change(|exec| {
@@ -171,9 +163,12 @@ fn tidy<S: Store>(inner: &Inner<S>) {
             if draft.seen.0 != draft.last {
                 draft.seen = (draft.last, now_ms);
             }
-            let is_idle = now_ms - draft.seen.1 >= IDLE_MS && draft.memtable.used_bytes() >= IDLE_BYTES;
+            let used = draft.memtable.used_bytes();
+            let is_idle = now_ms - draft.seen.1 >= IDLE_MS && used >= IDLE_BYTES;
             let pins = end.saturating_sub(draft.from) >= limits.log_bytes;
-            if draft.from != CLEAN && (is_idle || pins) {
+            // The share has become smaller.
+            let is_large = used as u64 > limits.memtable_bytes;
+            if draft.from != CLEAN && (is_idle || pins || is_large) {
                 inner.rotate(exec, tree);
             }
         }
@@ -191,9 +186,9 @@ impl<S: Store> Inner<S> {
         if draft.from == CLEAN {
             return false;
         }
-        let Ok(new) = Draft::new(draft.number + 1, self.limits().memtable_bytes, &self.files.accounts.memtables) else {
-            return false;
-        };
+        let (bytes, account) = (self.limits().memtable_bytes, &self.files.accounts.memtables);
+        // Nobody is waited for under the executor's lock.
+        let Ok(new) = nonblocking::scope(|| Draft::new(draft.number + 1, bytes, account)) else { return false };
         let full = std::mem::replace(draft, new);
         self.trees[tree].add_frozen(full.freeze());
         self.flush_due.raise();
@@ -247,7 +242,8 @@ pub(crate) fn flush_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
 fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Result<()> {
     // The log first: no file holds what a start would not find in it.
     inner.commit(frozen.last)?;
-    let run = inner.files.flush(&frozen.root, &tree.options, tree.state().runs.is_empty())?;
+    let shape = tree.options.shape(inner.limits().file_bytes);
+    let run = inner.files.flush(&frozen.root, (shape, tree.state().runs.is_empty()))?;
     inner.change(|_| {
         tree.flushed(frozen, run);
         inner.publish_again();
@@ -276,49 +272,22 @@ pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
 
 /// `runs` are those of the tree when it began: only flushes add others, behind them.
 fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range: Range<usize>) -> Result<()> {
-    let (bottom, shape) = (range.start == 0, tree.options.shape());
-    let (mut known, mut inputs) = (runs.len(), runs[range.clone()].to_vec());
-    let mut outputs: Vec<Arc<RunFile>> = Vec::new();
-    loop {
+    let (bottom, shape) = (range.start == 0, tree.options.shape(inner.limits().file_bytes));
+    let mut known = runs.len();
+    let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |outputs, rest| {
         if inner.is_closing() {
-            return Err(abandoned(inner, &outputs, bottom));
+            return Err(Error::closed("the server is shutting down"));
         }
-        let step = inner.files.write(|name| {
-            let step = merge_file(inner.pages(), &inner.files.accounts.merge, &inputs, (shape, bottom), name)?;
-            let file = step.file.map(|path| inner.files.open_one(&path)).transpose()?;
-            let Some(next) = step.next else { return Ok((file, None)) };
-            let cut = |run: &Arc<Run>| Ok(Arc::new(run.cut(inner.pages(), &next, &inner.files.accounts.runs)?));
-            Ok((file, Some(inputs.iter().map(cut).collect::<Result<Vec<_>>>()?)))
-        });
-        let (file, rest) = match step {
-            Ok(step) => step,
-            Err(error) => {
-                _ = abandoned(inner, &outputs, bottom);
-                return Err(error);
-            }
-        };
-        outputs.extend(file);
-        let Some(rest) = rest else { break };
-        inputs = rest;
-        if bottom {
-            // At the bottom each file counts at once, so that what it replaces can go.
-            let first = Run::new(outputs.iter().chain(inputs[0].files()).cloned().collect())?;
-            let others = inputs[1..].iter().chain(&runs[range.end..]).cloned();
-            install(inner, tree, std::iter::once(Arc::new(first)).chain(others).collect(), &mut known)?;
+        if !bottom {
+            return Ok(());
         }
-    }
-    drop(inputs);
-    let output = if outputs.is_empty() { None } else { Some(Arc::new(Run::new(outputs)?)) };
+        // At the bottom each file counts at once, so that what it replaces can go.
+        let first = Run::new(outputs.iter().chain(rest[0].files()).cloned().collect())?;
+        let others = rest[1..].iter().chain(&runs[range.end..]).cloned();
+        install(inner, tree, std::iter::once(Arc::new(first)).chain(others).collect(), &mut known)
+    })?;
     runs.splice(range, output);
     install(inner, tree, runs, &mut known)
-}
-
-/// A merge that does not go on: above the bottom nothing names what it wrote.
-fn abandoned<S: Store>(inner: &Inner<S>, outputs: &[Arc<RunFile>], bottom: bool) -> Error {
-    for file in outputs.iter().filter(|_| !bottom) {
-        _ = inner.files.storage.name_of(file.path()).and_then(|name| inner.files.storage.discard(&name));
-    }
-    Error::closed("the server is shutting down")
 }
 
 /// Swaps in what a merge made of the first `known` runs, and names it in the manifest.
@@ -335,6 +304,7 @@ fn install<S: Store>(inner: &Inner<S>, tree: &Tree, mut list: Vec<Arc<Run>>, kno
 
 /// Freezes and writes out all memtables.
 pub(crate) fn flush_all<S: Store>(inner: &Inner<S>) -> Result<()> {
+    inner.wake()?;
     (0..inner.trees.len()).try_for_each(|tree| flush_tree(inner, tree))
 }
 

@@ -10,6 +10,8 @@
 //!                │
 //!   memtable ──flush──► run ──merge──► fewer runs       jobs: prepared without a lock, installed by a swap     jobs.rs
 //!                             manifest, trim, replay by the same records                           manifest.rs · open.rs
+//!
+//!   Nobody writes: what writes need is given back, and taken when the next one comes.             wake.rs
 //! ```
 //!
 //! A store hands in [`Store::stage`] and the list of its trees; it knows no log and no file. The engine knows no key's meaning.
@@ -42,6 +44,7 @@ mod store;
 mod tree;
 mod unit;
 mod view;
+mod wake;
 
 pub use bulk::Bulk;
 pub use engine::{Engine, Stats};

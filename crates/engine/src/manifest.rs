@@ -37,9 +37,9 @@ struct TreeJson {
 #[derive(Debug, Serialize, Deserialize)]
 struct FileJson {
     file: String,
-    /// The first key that counts, in hexadecimal; empty: all do.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    from: String,
+    /// The first key that counts; empty: all do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    from: Vec<u8>,
 }
 
 impl TreeJson {
@@ -47,7 +47,7 @@ impl TreeJson {
     fn of(tree: &Tree, storage: &Storage, more: Option<&Arc<Run>>) -> Result<Self> {
         let state = tree.state();
         let file =
-            |file: &Arc<RunFile>| Ok(FileJson { file: storage.name_of(file.path())?, from: to_hex(file.from()) });
+            |file: &Arc<RunFile>| Ok(FileJson { file: storage.name_of(file.path())?, from: file.from().to_vec() });
         let run = |run: &Arc<Run>| run.files().iter().map(file).collect::<Result<Vec<_>>>();
         let runs = state.runs.iter().chain(more).map(run).collect::<Result<_>>()?;
         Ok(Self { name: tree.options.name.to_owned(), flushed: state.flushed, runs })
@@ -119,24 +119,11 @@ pub(crate) fn open_trees(
 }
 
 fn open_run(run: &[FileJson], files: &Files) -> Result<Arc<Run>> {
-    let open = |file: &FileJson| {
-        let from = from_hex(&file.from).ok_or_else(|| Error::corrupt("the first key of a file cannot be read"))?;
-        files.open(&file.file, &from)
-    };
+    let open = |file: &FileJson| files.open(&file.file, &file.from);
     Ok(Arc::new(Run::new(run.iter().map(open).collect::<Result<_>>()?)?))
 }
 
 /// Before which position the log is not needed, as far as the last manifest knows.
 pub(crate) fn replay_from(manifest: Option<&Manifest>) -> std::ops::Range<Lsn> {
     manifest.map_or(0..0, |manifest| manifest.head.log())
-}
-
-fn to_hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn from_hex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    let pairs = text.as_bytes().chunks(2);
-    pairs.map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect()
 }

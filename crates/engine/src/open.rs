@@ -9,7 +9,7 @@
 
 use crate::commit::LogSide;
 use crate::effects;
-use crate::engine::{Accounts, Engine, Inner};
+use crate::engine::{Accounts, Engine, Inner, THREAD_BYTES, THREADS};
 use crate::execute::Exec;
 use crate::files::Files;
 use crate::group::Group;
@@ -23,11 +23,12 @@ use crate::tree::{CLEAN, Draft, Tree};
 use crate::unit::Core;
 use crate::view::Published;
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
 use ramekin_base::{Result, Signal};
 use ramekin_log::Lsn;
+use ramekin_runs::compaction::{RUNS_MAX, due};
 use ramekin_storage::Storage;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
@@ -48,7 +49,13 @@ impl Accounts {
             flush: child("flush", "buffers of one flush"),
             merge: child("merge", "buffers of one merge"),
             reads: child("reads", "windows of ranges + records that commands wait for").transient(),
+            _threads: child("threads", "threads x 52 KiB").try_reserve(if options.threads {
+                THREADS * THREAD_BYTES
+            } else {
+                0
+            })?,
         };
+        // A replay may have to flush and to merge.
         accounts.flush.set_min_reservation(limits.flush_work)?;
         accounts.merge.set_min_reservation(limits.merge_work)?;
         Ok(accounts)
@@ -77,21 +84,19 @@ impl<S: Store> Engine<S> {
             tracing::warn!("the end of the log was not whole and was cut: {cut:?}");
         }
         log.set_file_bytes((limits.log_bytes / 2).clamp(1 << 20, 16 << 20));
-        Group::make_room(&mut log, limits.unit_bytes)?;
-        let (log_end, log_reader) = (log.end(), log.reader());
-        let group = || Group::new(limits.unit_bytes, &files.accounts.log);
+        let log_end = log.end();
         let core = Core {
             drafts,
-            group: group()?,
+            group: Group::asleep(),
             locks: KeyLocks::default(),
             seqno,
-            unit_bytes: limits.unit_bytes,
             unit_cost: 0,
+            cannot_wake: None,
             needs: Vec::new(),
         };
         let roots: Box<[_]> = core.drafts.iter().map(|draft| (draft.number, draft.root.clone())).collect();
         let views = trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root)).collect();
-        let side = LogSide { log, group: group()? };
+        let side = LogSide { log, group: Group::asleep() };
         let inner = Inner {
             store,
             share: AtomicU64::new(options.share),
@@ -99,7 +104,8 @@ impl<S: Store> Engine<S> {
             trees,
             exec: Ranked::mutex(&ranks::EXECUTE, Exec::new(core, options.durability == Durability::Each)),
             log: Ranked::mutex(&ranks::LOG, side),
-            log_reader,
+            is_led: Mutex::new(false),
+            led: Condvar::new(),
             manifest: Ranked::mutex(&ranks::MANIFEST, ()),
             published: ArcSwap::from_pointee(Published { seqno, roots, trees: views }),
             publishing: Mutex::new(()),
@@ -121,6 +127,7 @@ impl<S: Store> Engine<S> {
         if is_changed {
             inner.commit_manifest()?;
         }
+        inner.settle()?;
         let engine = Self { inner: Arc::new(inner), running: Arc::default() };
         if engine.inner.options.threads {
             engine.start_threads()?;
@@ -193,9 +200,24 @@ impl<'a> Replay<'a> {
             std::mem::replace(&mut self.drafts[tree], Draft::new(number + 1, bytes, &self.files.accounts.memtables)?);
         debug_assert!(full.from != CLEAN, "an empty memtable is not flushed");
         let frozen = full.freeze();
-        let run = self.files.flush(&frozen.root, &self.trees[tree].options, state.runs.is_empty())?;
+        let shape = self.trees[tree].options.shape(self.limits.file_bytes);
+        let run = self.files.flush(&frozen.root, (shape, state.runs.is_empty()))?;
         self.trees[tree].flushed(&Arc::new(frozen), run);
         self.is_changed = true;
+        self.merge(&self.trees[tree])
+    }
+
+    /// A log that was written with a larger share becomes many runs of this one: no more than a view takes.
+    fn merge(&self, tree: &Tree) -> Result<()> {
+        let mut runs = tree.state().runs.to_vec();
+        while runs.len() >= RUNS_MAX {
+            let sizes: Vec<u64> = runs.iter().map(|run| run.bytes()).collect();
+            let Some(range) = due(&sizes, false) else { break };
+            let how = (tree.options.shape(self.limits.file_bytes), range.start == 0);
+            let output = self.files.merge(runs[range.clone()].to_vec(), how, &mut |_, _| Ok(()))?;
+            runs.splice(range, output);
+        }
+        tree.set_runs(runs);
         Ok(())
     }
 }

@@ -39,8 +39,9 @@ impl TreeOptions {
         Self { name, weigh: None, filtered: false, deadline: |_| 0 }
     }
 
-    pub(crate) fn shape(&self) -> Shape {
-        Shape { weighted: self.weigh.is_some(), filtered: self.filtered, deadline: self.deadline, ..Shape::PLAIN }
+    /// Of files of about so many bytes.
+    pub(crate) fn shape(&self, file_bytes: u64) -> Shape {
+        Shape { weighted: self.weigh.is_some(), filtered: self.filtered, deadline: self.deadline, file_bytes }
     }
 }
 
@@ -62,31 +63,65 @@ pub struct EngineOptions {
 }
 
 /// Sizes that follow from the share.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
     /// One memtable, before it is flushed.
     pub(crate) memtable_bytes: u64,
     /// A unit with more effects than this is written as run files.
     pub(crate) unit_bytes: usize,
+    /// A group that has so many bytes takes no other unit.
+    pub(crate) group_bytes: usize,
+    /// The buffer of one write of the log.
+    pub(crate) log_buffer: usize,
     /// The log from the oldest unflushed effect on, before a flush is due whatever the memtable holds.
     pub(crate) log_bytes: u64,
-    /// What a flush and what a merge have for good.
+    /// What a flush and what a merge have for good, and a file of what they write.
     pub(crate) flush_work: u64,
     pub(crate) merge_work: u64,
+    pub(crate) file_bytes: u64,
 }
 
 /// Effects of one unit in the log at most.
 const UNIT_BYTES_MAX: u64 = 2 << 20;
+/// A merge of eight runs takes this besides the filter of the file that it writes, of which a page costs about an eighth.
+const MERGE_BESIDE_FILTER: u64 = 2 << 20;
 
 impl Limits {
     pub(crate) fn of(share: u64) -> Self {
-        let memtable_bytes = (share / 6).clamp(1 << 20, 64 << 20);
+        let flush_work = (share / 16).clamp(640 << 10, 8 << 20);
+        let merge_work = (share / 8).clamp(2304 << 10, 16 << 20);
+        let rest = share.saturating_sub(flush_work + merge_work);
+        let memtable_bytes = (share / 6).min(rest / 4).clamp(256 << 10, 64 << 20);
         Self {
             memtable_bytes,
             unit_bytes: (memtable_bytes / 4).min(UNIT_BYTES_MAX) as usize,
+            group_bytes: (memtable_bytes / 4).min(512 << 10) as usize,
+            log_buffer: (memtable_bytes / 4).next_multiple_of(128 << 10).min(512 << 10) as usize,
             log_bytes: memtable_bytes * 2,
-            flush_work: (share / 16).clamp(2 << 20, 8 << 20),
-            merge_work: (share / 8).clamp(3 << 20, 16 << 20),
+            flush_work,
+            merge_work,
+            file_bytes: ((merge_work - MERGE_BESIDE_FILTER) * 8).clamp(2 << 20, 8 << 20),
         }
+    }
+
+    /// What a store that is written to takes: two memtables, two groups, the log's buffer, one flush and one merge.
+    pub(crate) fn awake_bytes(&self) -> u64 {
+        let groups = 2 * (self.group_bytes + self.unit_bytes) + self.log_buffer;
+        2 * self.memtable_bytes + groups as u64 + self.flush_work + self.merge_work
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_holds_what_follows_from_it() {
+        for share in (6..512).map(|mib| mib << 20) {
+            let limits = Limits::of(share);
+            assert!(limits.awake_bytes() <= share, "{share}: {limits:?}");
+            assert!(limits.merge_work >= MERGE_BESIDE_FILTER + limits.file_bytes / 8);
+        }
+        assert!(Limits::of(0).awake_bytes() <= 4 << 20, "{:?}", Limits::of(0));
     }
 }

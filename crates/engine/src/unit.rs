@@ -12,7 +12,6 @@ use crate::effects;
 use crate::fetch::Fetched;
 use crate::group::Group;
 use crate::keylocks::{KeyLocks, Owner};
-use crate::options::TreeOptions;
 use crate::tree::{CLEAN, Draft, Tree};
 use ramekin_base::{Error, Kind, Result, nonblocking};
 use ramekin_log::Lsn;
@@ -34,7 +33,7 @@ pub(crate) enum Miss {
     Locked,
     /// The memtable of a tree is full.
     Full(usize),
-    /// The group takes no other unit before it is committed, or nothing is staged for the moment.
+    /// The group takes no other unit before it is committed or the store is awake, or nothing is staged for the moment.
     Group,
 }
 
@@ -45,9 +44,10 @@ pub(crate) struct Core {
     pub(crate) locks: KeyLocks,
     /// The number of the last unit that was kept.
     pub(crate) seqno: u64,
-    /// Effects of one unit at most, and what those of the unit under way cost: their bytes, and what a memtable adds.
-    pub(crate) unit_bytes: usize,
+    /// What the effects of the unit under way cost: their bytes, and what a memtable adds.
     pub(crate) unit_cost: usize,
+    /// Why the store could not be woken, while those are told who waited for that.
+    pub(crate) cannot_wake: Option<Error>,
     /// Records that the command under way needs, by tree and key.
     pub(crate) needs: Vec<(usize, Box<[u8]>)>,
 }
@@ -168,9 +168,12 @@ impl Unit<'_> {
     }
 
     fn write(&mut self, tree: usize, entry: &Entry<'_>) -> Result<()> {
+        if self.core.group.is_asleep() {
+            return Err(self.wakes());
+        }
         let cost = self.core.unit_cost + effects::size(entry) + EFFECT_COST;
-        if cost > self.core.unit_bytes {
-            let most = self.core.unit_bytes;
+        let most = self.core.group.unit_max;
+        if cost > most {
             return Err(Error::too_large(format!(
                 "one command changes more than {most} bytes; at most that is allowed"
             )));
@@ -187,6 +190,14 @@ impl Unit<'_> {
         self.core.unit_cost = cost;
         self.core.group.put(seqno, tree, entry);
         Ok(())
+    }
+
+    /// The command waits until the store is awake, or fails where that could not be.
+    fn wakes(&mut self) -> Error {
+        self.core.cannot_wake.clone().unwrap_or_else(|| {
+            self.miss = Some(Miss::Group);
+            Error::busy("the store takes the memory that writes need")
+        })
     }
 
     /// Fails where somebody else holds the key.
@@ -228,10 +239,5 @@ impl Unit<'_> {
             }
             Err(error) => Err(error),
         }
-    }
-
-    /// The options of a tree.
-    pub fn tree(&self, tree: usize) -> &TreeOptions {
-        &self.trees[tree].options
     }
 }

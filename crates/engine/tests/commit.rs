@@ -1,8 +1,12 @@
 //! Group commit, answers and what a power cut leaves.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at any error")]
 
+#[allow(dead_code, reason = "each test uses its part")]
+#[path = "../../vectors/tests/gate/mod.rs"]
+mod gate;
 mod toy;
 
+use gate::{Gate, Gated};
 use ramekin_base::{Kind, ManualClock, Result};
 use ramekin_disk::sim::{Faults, SimDisk, Trigger};
 use ramekin_disk::{Disk, Engine as DiskEngine, Local};
@@ -36,30 +40,107 @@ fn count(engine: &Engine<Counters>, key: u64) -> Option<i64> {
     }
 }
 
+/// A simulated disk whose writes of the log wait where a test says.
+fn gated(seed: u64) -> (Arc<SimDisk>, Gate, Engine<Counters>) {
+    let (disk, gate) = (sim(seed), Gate::default());
+    let behind = Arc::new(Gated { disk: disk.clone(), gate: gate.clone() });
+    let engine = toy::open(behind, folder(), Arc::new(ManualClock::default()), Setup::SMALL).unwrap().0;
+    engine.execute(add(0)).unwrap();
+    (disk, gate, engine)
+}
+
+fn writes_the_log(call: gate::Call, path: &Path) -> bool {
+    call == gate::Call::Write && path.components().any(|part| part.as_os_str() == "log")
+}
+
+/// Begins a commit of one command that waits at the gate, does `work`, and lets it go on.
+fn during_a_commit<T>(engine: &Engine<Counters>, gate: &Gate, work: impl FnOnce() -> T) -> (Result<Reply>, T) {
+    gate.close(writes_the_log);
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| engine.execute(add(1)));
+        gate.arrived();
+        let done = work();
+        gate.open();
+        (first.join().unwrap(), done)
+    })
+}
+
 #[test]
 fn commands_that_do_not_wait_share_a_sync_and_each_sees_the_one_before() {
-    let temp = tempfile::tempdir().unwrap();
-    let disk: Arc<dyn Disk> = Arc::new(Local::new(DiskEngine::Pread, temp.path()).unwrap());
-    let setup = Setup { threads: true, ..Setup::SMALL };
-    let (engine, _) = toy::open(disk.clone(), temp.path(), Arc::new(ramekin_base::SystemClock::new()), setup).unwrap();
-    engine.execute(add(1)).unwrap();
+    let (disk, gate, engine) = gated(1);
     let before = disk.counters().syncs;
     let (tell, told) = mpsc::sync_channel::<Result<Reply>>(2000);
-    for _ in 0..1000 {
+    let (first, ()) = during_a_commit(&engine, &gate, || {
+        for _ in 0..1000 {
+            let tell = tell.clone();
+            engine.submit(add(1), None, Box::new(move |reply| tell.send(reply).unwrap()));
+        }
+        assert!(told.try_recv().is_err(), "it is told before it is durable");
+    });
+    assert_eq!(first.unwrap(), Reply::Count(Some(1)));
+    while engine.step() {}
+    let counts: Vec<_> = told.try_iter().map(Result::unwrap).collect();
+    assert_eq!(counts, (2..=1001).map(|count| Reply::Count(Some(count))).collect::<Vec<_>>());
+    assert_eq!(disk.counters().syncs - before, 2);
+}
+
+#[test]
+fn threads_that_came_during_a_commit_share_the_next_one() {
+    let (disk, gate, engine) = gated(2);
+    let before = disk.counters().syncs;
+    std::thread::scope(|scope| {
+        let (first, ()) = during_a_commit(&engine, &gate, || {
+            let staged = engine.stats().seqno;
+            for key in 2..34 {
+                let engine = &engine;
+                scope.spawn(move || engine.execute(add(key)).unwrap());
+            }
+            while engine.stats().seqno < staged + 32 {
+                std::thread::yield_now();
+            }
+        });
+        first.unwrap();
+    });
+    assert_eq!(disk.counters().syncs - before, 2);
+}
+
+#[test]
+fn whoever_waits_for_a_commit_that_fails_is_told() {
+    let (disk, gate, engine) = gated(3);
+    let (tell, told) = mpsc::sync_channel::<Result<Reply>>(10);
+    let submit = |command| {
         let tell = tell.clone();
-        engine.submit(add(1), None, Box::new(move |reply| tell.send(reply).unwrap()));
-    }
-    let mut counts: Vec<i64> = (0..1000)
-        .map(|_| match told.recv().unwrap().unwrap() {
-            Reply::Count(Some(count)) => count,
-            other => unreachable!("{other:?}"),
-        })
-        .collect();
-    counts.sort_unstable();
-    assert_eq!(counts, (2..=1001).collect::<Vec<_>>());
-    let syncs = disk.counters().syncs - before;
-    assert!(syncs <= 16, "{syncs} syncs");
-    engine.close().unwrap();
+        engine.submit(command, None, Box::new(move |reply| tell.send(reply).unwrap()));
+    };
+    let (first, ()) = during_a_commit(&engine, &gate, || {
+        submit(add(2));
+        disk.set_faults(Faults { sync_fails: Trigger::chance(1.0), ..Faults::default() });
+    });
+    assert!(first.is_err());
+    assert_eq!(told.try_recv().unwrap().unwrap_err().kind(), Kind::Closed);
+    // It would show what is not durable.
+    submit(Command::Get(2));
+    assert_eq!(told.try_recv().unwrap().unwrap_err().kind(), Kind::Closed);
+}
+
+#[test]
+fn whoever_waits_for_a_commit_that_panics_is_told() {
+    let (_, gate, engine) = gated(4);
+    gate.close(|call, path| {
+        assert!(!writes_the_log(call, path), "planted by a test");
+        false
+    });
+    std::thread::scope(|scope| {
+        let ask = |key| {
+            let engine = &engine;
+            scope.spawn(move || engine.execute(add(key)))
+        };
+        let waiting: Vec<_> = (1..9).map(ask).collect();
+        assert!(waiting.into_iter().all(|thread| thread.join().unwrap().is_err()));
+    });
+    gate.open();
+    assert_eq!(engine.execute(add(1)).unwrap_err().kind(), Kind::Closed);
+    assert_eq!(engine.view().get(0, &key_of(0), toy::count_of).unwrap(), Some(1));
 }
 
 #[test]

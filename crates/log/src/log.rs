@@ -33,7 +33,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The commit buffer; a longer commit takes several writes, and still one sync.
+/// The commit buffer, unless its owner asks for another one; a longer commit takes several writes, and still one sync.
 const BUFFER: usize = 512 << 10;
 
 /// What an open log holds in memory; opening takes a quarter of a MiB more, and what the longest record needs.
@@ -45,7 +45,8 @@ pub struct Log {
     folder: PathBuf,
     shared: Arc<LogFiles>,
     account: Account,
-    buffer: Aligned,
+    /// `None` while the owner writes nothing: see [`Log::set_buffer`].
+    buffer: Option<Aligned>,
     /// For the header of the next file.
     page: Aligned,
     current: Current,
@@ -106,7 +107,7 @@ impl Log {
             files.push(made);
         }
         let Some(file) = files.last().cloned() else { return Err(Error::bug("a log without a file")) };
-        let buffer = Aligned::new(account, BUFFER)?;
+        let buffer = Some(Aligned::new(account, BUFFER)?);
         let shared = LogFiles::new(disk.clone(), files, file.start + offset);
         let current = Current { file, flushed: offset, fill: 0, dirty: false, ended };
         let (account, folder) = (account.clone(), folder.to_owned());
@@ -133,6 +134,16 @@ impl Log {
     /// as a whole, and the last one is reserved ahead. A new file costs three syncs, one of them that of the commit.
     pub fn set_file_bytes(&mut self, bytes: u64) {
         self.file_bytes = bytes.max(FILE_BYTES_MIN).next_multiple_of(ALIGN as u64);
+    }
+
+    /// Another commit buffer, of whole pages; 0: none, and nothing can be appended until there is one again. While something
+    /// waits in the buffer it stays as it is, and where there is no memory for another one.
+    pub fn set_buffer(&mut self, bytes: usize) -> Result<()> {
+        if self.current.fill > 0 || self.buffer.as_ref().map_or(0, |buffer| buffer.len()) == bytes {
+            return Ok(());
+        }
+        self.buffer = if bytes > 0 { Some(Aligned::new(&self.account, bytes)?) } else { None };
+        Ok(())
     }
 
     /// Appends a record that is a request of its own; it is durable, and can be read, after the next [`Log::commit`].
@@ -317,12 +328,12 @@ impl Log {
     /// Copies bytes behind what is in the buffer; writes it out whenever it is full.
     fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let current = &mut self.current;
-            let now = bytes.len().min(BUFFER - current.fill);
-            self.buffer[current.fill..current.fill + now].copy_from_slice(&bytes[..now]);
+            let (current, buffer) = (&mut self.current, self.buffer.as_mut().ok_or_else(no_buffer)?);
+            let now = bytes.len().min(buffer.len() - current.fill);
+            buffer[current.fill..current.fill + now].copy_from_slice(&bytes[..now]);
             current.fill += now;
             bytes = &bytes[now..];
-            if current.fill == BUFFER {
+            if current.fill == buffer.len() {
                 self.flush()?;
             }
         }
@@ -335,7 +346,8 @@ impl Log {
         if current.fill == 0 {
             return Ok(());
         }
-        let written = self.disk.write(&current.file.file, current.flushed, &self.buffer[..current.fill]);
+        let buffer = self.buffer.as_ref().ok_or_else(no_buffer)?;
+        let written = self.disk.write(&current.file.file, current.flushed, &buffer[..current.fill]);
         current.flushed += current.fill as u64;
         current.fill = 0;
         written.map_err(|error| self.close(&error))
@@ -350,6 +362,10 @@ fn check_len(record: &[u8]) -> Result<()> {
             Err(Error::too_large(format!("a log record of {len} bytes; at most {most} are allowed")))
         }
     }
+}
+
+fn no_buffer() -> Error {
+    Error::bug("something was appended to a log that has no buffer")
 }
 
 const ZEROS: [u8; ALIGN] = [0; ALIGN];

@@ -69,13 +69,19 @@ pub fn value_of(count: i64) -> [u8; 16] {
     bytes
 }
 
+/// The key that a command is about.
+fn name_of(command: &Command) -> Option<[u8; 16]> {
+    match command {
+        Command::Get(key) | Command::Add { key, .. } | Command::Delete(key) | Command::AtLeast(key, _) => {
+            Some(key_of(*key))
+        }
+        Command::Both(_) | Command::Panic(_) => None,
+    }
+}
+
 impl Counters {
     fn one(&self, unit: &mut Unit<'_>, command: &Command) -> Result<Staged<Option<i64>>> {
-        let (Command::Get(key) | Command::Add { key, .. } | Command::Delete(key) | Command::AtLeast(key, _)) = command
-        else {
-            return Err(Error::invalid("not one command"));
-        };
-        let name = key_of(*key);
+        let name = name_of(command).ok_or_else(|| Error::invalid("not one command"))?;
         let before = unit.get(TREE, &name, |value| value.map(count_of))?;
         match command {
             Command::Add { by, least, .. } => {
@@ -109,6 +115,8 @@ impl Store for Counters {
     fn stage(&self, unit: &mut Unit<'_>, command: &Command) -> Result<Staged<Reply>> {
         match command {
             Command::Both(all) => {
+                let names: Vec<[u8; 16]> = all.iter().filter_map(name_of).collect();
+                unit.will_get(TREE, names.iter().map(|name| &name[..]))?;
                 let mut counts = Vec::with_capacity(all.len());
                 for command in all {
                     match self.one(unit, command)? {

@@ -1,0 +1,155 @@
+//! A store that nobody writes to holds next to nothing; what a write needs is taken when the first one comes.
+//!
+//! ```text
+//!   asleep   an empty memtable a tree                                  ≤ 512 KiB
+//!     │  a command changes something: it waits
+//!     ▼
+//!   wake     flush, merge and memtables have theirs for good ─► buffer of the log ─► two groups ─► room in the log ─► staged anew
+//!     ▲  there is no memory: the command is refused, and the next one tries again
+//!     │
+//!   sleep    nothing was written for a while, nothing waits, all is durable, and memtables hold little
+//! ```
+//!
+//! Awake, sizes follow the share: memory for good at once, a group and the buffer when they are empty, memtables with the next.
+
+use crate::commit::LogSide;
+use crate::engine::Inner;
+use crate::execute::Answer;
+use crate::group::Group;
+use crate::jobs::{IDLE_BYTES, IDLE_MS};
+use crate::options::Limits;
+use crate::store::Store;
+use crate::tree::{CLEAN, Draft, Tree};
+use ramekin_base::{Error, Result};
+use ramekin_runs::compaction::due;
+use std::sync::atomic::Ordering;
+
+impl<S: Store> Inner<S> {
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.exec.lock().core.group.is_asleep()
+    }
+
+    /// Takes what writes need, and stages what waited for that; or refuses it.
+    pub(crate) fn wake(&self) -> Result<()> {
+        let (woken, told) = {
+            let mut side = self.log.lock();
+            self.check_log()?;
+            if !self.is_asleep() {
+                return Ok(());
+            }
+            let woken = self.equip(&mut side);
+            let told = match &woken {
+                Ok(()) => self.go_on(&mut side, Vec::new()),
+                Err(error) => {
+                    self.lay_down(&mut side);
+                    self.refuse_writers(error)
+                }
+            };
+            (woken, told)
+        };
+        self.tell(told);
+        woken
+    }
+
+    fn equip(&self, side: &mut LogSide) -> Result<()> {
+        let limits = self.limits();
+        self.hold(&limits)?;
+        side.log.set_buffer(limits.log_buffer)?;
+        let group = || Group::new(limits, &self.files.accounts.log);
+        side.group = group()?;
+        self.exec.lock().core.group = group()?;
+        Ok(())
+    }
+
+    /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way.
+    fn hold(&self, limits: &Limits) -> Result<()> {
+        let accounts = &self.files.accounts;
+        accounts.flush.set_min_reservation(limits.flush_work)?;
+        accounts.merge.set_min_reservation(limits.merge_work)?;
+        accounts.memtables.set_min_reservation(2 * limits.memtable_bytes)
+    }
+
+    fn lay_down(&self, side: &mut LogSide) {
+        side.group = Group::asleep();
+        // None of these can fail: less is asked for.
+        _ = side.log.set_buffer(0);
+        let accounts = &self.files.accounts;
+        for account in [&accounts.flush, &accounts.merge, &accounts.memtables] {
+            _ = account.set_min_reservation(0);
+        }
+    }
+
+    /// Commands that wait to change something are refused; others go on.
+    fn refuse_writers(&self, why: &Error) -> Vec<Answer<S>> {
+        let mut exec = self.exec.lock();
+        exec.core.cannot_wake = Some(why.clone());
+        exec.serve(&self.around());
+        exec.core.cannot_wake = None;
+        std::mem::take(&mut exec.ready)
+    }
+
+    /// After a start: what the replay brought back must be flushed one day; without that the store sleeps.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let is_clean = self.exec.lock().core.drafts.iter().all(|draft| draft.from == CLEAN);
+        match is_clean {
+            true => self.lay_down(&mut self.log.lock()),
+            false => self.wake()?,
+        }
+        Ok(())
+    }
+
+    /// The share has moved.
+    pub(crate) fn resize(&self, share: u64) -> Result<()> {
+        self.share.store(share, Ordering::Relaxed);
+        self.flush_due.raise();
+        if self.is_asleep() { Ok(()) } else { self.hold(&self.limits()) }
+    }
+
+    /// The group at hand and the log's buffer are empty: from now on they are as large as the share says, if there is memory.
+    pub(crate) fn fit(&self, side: &mut LogSide) {
+        let limits = self.limits();
+        if side.group.is_asleep() {
+            return;
+        }
+        _ = side.log.set_buffer(limits.log_buffer);
+        if !side.group.suits(&limits)
+            && let Ok(group) = Group::new(limits, &self.files.accounts.log)
+        {
+            side.group = group;
+        }
+    }
+
+    /// Gives back what writes need, if nobody seems to write any more. True: it did.
+    pub(crate) fn sleep(&self) -> bool {
+        if self.is_asleep() || !self.is_idle() || self.commit_all().is_err() {
+            return false;
+        }
+        let mut side = self.log.lock();
+        let _group = {
+            let mut exec = self.exec.lock();
+            // Somebody may have come since then.
+            if !exec.is_at_rest() {
+                return false;
+            }
+            std::mem::replace(&mut exec.core.group, Group::asleep())
+        };
+        self.lay_down(&mut side);
+        true
+    }
+
+    /// Nothing was written for a while, and nothing is left to flush or to merge.
+    fn is_idle(&self) -> bool {
+        let now_ms = self.now_ms();
+        let exec = self.exec.lock();
+        let is_quiet = |draft: &Draft| {
+            let little = draft.memtable.used_bytes() < IDLE_BYTES;
+            draft.seen.0 == draft.last && now_ms.saturating_sub(draft.seen.1) >= IDLE_MS && little
+        };
+        let is_tidy = |tree: &Tree| {
+            let state = tree.state();
+            let sizes: Vec<u64> = state.runs.iter().map(|run| run.bytes()).collect();
+            state.frozen.is_empty() && due(&sizes, true).is_none()
+        };
+        exec.core.drafts.iter().all(is_quiet) && self.trees.iter().all(is_tidy)
+    }
+}

@@ -1,0 +1,139 @@
+//! What a store takes of the budget: next to nothing while nobody writes, what follows from its share while somebody does.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at any error")]
+
+mod toy;
+
+use ramekin_base::{Kind, ManualClock, Result, Rng};
+use ramekin_disk::sim::{Faults, SimDisk};
+use ramekin_engine::{Durability, Engine};
+use ramekin_memory::Budget;
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use toy::{Command, Counters, Reply, Setup, TREE, key_of};
+
+const MIB: u64 = 1 << 20;
+
+struct Opened {
+    engine: Engine<Counters>,
+    budget: Budget,
+    clock: Arc<ManualClock>,
+}
+
+fn open(disk: &Arc<SimDisk>, setup: Setup) -> Opened {
+    let clock = Arc::new(ManualClock::default());
+    let (engine, budget) = toy::open(disk.clone(), Path::new("/data/counters"), clock.clone(), setup).unwrap();
+    Opened { engine, budget, clock }
+}
+
+fn sim(seed: u64) -> Arc<SimDisk> {
+    Arc::new(SimDisk::new(seed, Faults::default()))
+}
+
+fn add(key: u64) -> Command {
+    Command::Add { key, by: 1, least: 0 }
+}
+
+fn live(engine: &Engine<Counters>) -> i64 {
+    let view = engine.view();
+    view.tree(TREE).unwrap().count(view.pages().0, &[], &[0xff; 17]).unwrap()
+}
+
+#[test]
+fn a_store_that_nobody_writes_to_gives_back_what_writes_need() {
+    let Opened { engine, budget, clock } = open(&sim(1), Setup { share: 24 * MIB, ..Setup::SMALL });
+    let asleep = budget.reserved();
+    assert!(engine.least_share() <= 512 << 10, "{}", engine.least_share());
+    assert_eq!(engine.execute(Command::Get(1)).unwrap(), Reply::Count(None));
+    assert_eq!(budget.reserved(), asleep, "a read wakes nobody");
+    for round in 1..4 {
+        engine.execute(add(1)).unwrap();
+        assert!(budget.reserved() > asleep + 4 * MIB && engine.least_share() > 2 * MIB);
+        clock.advance(Duration::from_secs(3));
+        while engine.step() {}
+        clock.advance(Duration::from_secs(3));
+        while engine.step() {}
+        assert!(budget.reserved() <= asleep + (128 << 10), "{} beside {asleep}", budget.reserved());
+        assert_eq!(engine.execute(Command::Get(1)).unwrap(), Reply::Count(Some(round)));
+    }
+}
+
+#[test]
+fn a_store_that_finds_no_memory_to_wake_refuses_writes_and_answers_reads() {
+    let Opened { engine, budget, .. } = open(&sim(2), Setup { budget: 12 * MIB, ..Setup::SMALL });
+    let hog = budget.root().child("others", "").try_reserve(budget.free() - MIB).unwrap();
+    let (tell, told) = mpsc::sync_channel::<Result<Reply>>(10);
+    let submit = |command| {
+        let tell = tell.clone();
+        engine.submit(command, None, Box::new(move |reply| tell.send(reply).unwrap()));
+    };
+    assert!(engine.execute(add(1)).unwrap_err().kind().is_memory());
+    submit(add(1));
+    submit(Command::Get(1));
+    while engine.step() {}
+    let mut kinds: Vec<Option<Kind>> = told.try_iter().map(|reply| reply.err().map(|error| error.kind())).collect();
+    kinds.sort_by_key(Option::is_some);
+    assert!(kinds.len() == 2 && kinds[0].is_none() && kinds[1].is_some_and(|kind| kind.is_memory()), "{kinds:?}");
+    drop(hog);
+    assert_eq!(engine.execute(add(1)).unwrap(), Reply::Count(Some(1)));
+    assert!(engine.faults().is_empty());
+}
+
+/// The log of a large share is many memtables of the least one, and more runs than a view takes.
+#[test]
+fn a_log_that_a_larger_share_wrote_opens_with_the_least() {
+    let disk = sim(4);
+    let Opened { engine, .. } = open(&disk, Setup { share: 40 * MIB, budget: 64 * MIB, ..Setup::SMALL });
+    const KEYS: u64 = 100_000;
+    for first in (0..KEYS).step_by(1000) {
+        engine
+            .execute(Command::Both((first..first + 1000).map(|key| add(ramekin_base::rng::mix(key))).collect()))
+            .unwrap();
+    }
+    assert!(engine.stats().log_bytes > 3 * MIB, "{:?}", engine.stats());
+    let Opened { engine, .. } = open(&Arc::new(disk.crash()), Setup { share: 0, ..Setup::SMALL });
+    assert_eq!(live(&engine), KEYS as i64);
+    assert!(engine.stats().trees[TREE].runs <= 8, "{:?}", engine.stats());
+    engine.execute(add(ramekin_base::rng::mix(7))).unwrap();
+    assert_eq!(live(&engine), KEYS as i64);
+}
+
+#[test]
+fn sizes_follow_the_share_while_it_is_written_to() {
+    for seed in 0..20 {
+        let disk = sim(seed);
+        let mut rng = Rng::new(seed);
+        let durability = if rng.chance(0.5) { Durability::Each } else { Durability::No };
+        let setup = Setup { budget: 128 * MIB, durability, ..Setup::SMALL };
+        let Opened { engine, budget, .. } = open(&disk, setup);
+        let mut counts = vec![0i64; 2000];
+        for _ in 0..60 {
+            engine.resize(rng.below(64 * MIB)).unwrap();
+            for _ in 0..1 + rng.below(6) {
+                let keys: Vec<u64> = (0..1 + rng.below(500)).map(|_| rng.below(2000)).collect();
+                keys.iter().for_each(|key| counts[*key as usize] += 1);
+                engine.execute(Command::Both(keys.into_iter().map(add).collect())).unwrap();
+                engine.step();
+            }
+        }
+        engine.resize(0).unwrap();
+        // The two groups become smaller by turns.
+        for _ in 0..3 {
+            engine.execute(add(0)).unwrap();
+            engine.sync().unwrap();
+            counts[0] += 1;
+        }
+        engine.flush().unwrap();
+        while engine.step() {}
+        assert!(budget.reserved() < 10 * MIB, "{}", budget.reserved());
+        let engine = match durability {
+            Durability::Each => open(&Arc::new(disk.crash()), setup).engine,
+            _ => engine,
+        };
+        let view = engine.view();
+        for (key, count) in counts.iter().enumerate() {
+            let found = view.get(TREE, &key_of(key as u64), toy::count_of).unwrap();
+            assert_eq!(found.unwrap_or(0), *count, "seed {seed}, key {key}");
+        }
+    }
+}
