@@ -88,8 +88,8 @@ const MERGE_BESIDE_FILTER: u64 = 2 << 20;
 
 impl Limits {
     pub(crate) fn of(share: u64) -> Self {
-        let flush_work = (share / 16).clamp(640 << 10, 8 << 20);
-        let merge_work = (share / 8).clamp(2304 << 10, 16 << 20);
+        let flush_work = (share / 16).clamp(448 << 10, 8 << 20);
+        let merge_work = (share / 8).clamp(2176 << 10, 16 << 20);
         let rest = share.saturating_sub(flush_work + merge_work);
         let memtable_bytes = (share / 6).min(rest / 4).clamp(256 << 10, 64 << 20);
         Self {
@@ -100,7 +100,7 @@ impl Limits {
             log_bytes: memtable_bytes * 2,
             flush_work,
             merge_work,
-            file_bytes: ((merge_work - MERGE_BESIDE_FILTER) * 8).clamp(2 << 20, 8 << 20),
+            file_bytes: ((merge_work - MERGE_BESIDE_FILTER) * 8).clamp(1 << 20, 8 << 20),
         }
     }
 
@@ -122,6 +122,6 @@ mod tests {
             assert!(limits.awake_bytes() <= share, "{share}: {limits:?}");
             assert!(limits.merge_work >= MERGE_BESIDE_FILTER + limits.file_bytes / 8);
         }
-        assert!(Limits::of(0).awake_bytes() <= 4 << 20, "{:?}", Limits::of(0));
+        assert!(Limits::of(0).awake_bytes() <= 3584 << 10, "{:?}", Limits::of(0));
     }
 }

@@ -4,7 +4,8 @@
 //!   Account ─┬─ with_limit, set_limit        never more than this
 //!            ├─ set_min_reservation          taken for good: never fails below this; may be lent while it is unused
 //!            ├─ reclaimable, transient,      who may borrow, and what may be taken back
-//!            │  idling, lasting, passing
+//!            │  idling, lasting, passing,
+//!            │  yielding
 //!            └─ try_reserve ─► Reservation   reclaims where the budget is short
 //! ```
 
@@ -96,6 +97,14 @@ impl Account {
         self
     }
 
+    /// What this account and those below it hold for good is given back when their owner has nothing to do: a request that would
+    /// need it gets `Busy`.
+    #[must_use]
+    pub fn yielding(self) -> Account {
+        self.shared.tree.lock().nodes[self.index].is_yielding = true;
+        self
+    }
+
     /// What is reserved on this account is there for the moment: see [`Budget::passing`].
     #[must_use]
     pub fn passing(self) -> Account {
@@ -146,6 +155,11 @@ impl Account {
     /// States how much this account would use if the budget had no end.
     pub fn want(&self, bytes: u64) {
         self.shared.tree.lock().nodes[self.index].wanted = Some(bytes);
+    }
+
+    /// States which share of the budget this account and those below it were given, for the ledger.
+    pub fn show_share(&self, bytes: Option<u64>) {
+        self.shared.tree.lock().nodes[self.index].share = bytes;
     }
 
     /// Bytes in use by this account and those below it.

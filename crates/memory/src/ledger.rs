@@ -13,6 +13,9 @@ pub struct LedgerEntry {
     pub formula: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wanted_bytes: Option<u64>,
+    /// Of a store, where several share the budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub share_bytes: Option<u64>,
 }
 
 /// The whole account book at one moment.
@@ -77,13 +80,14 @@ const LINE_BYTES: u64 = 768;
 fn lines(budget: &Budget) -> Vec<LedgerEntry> {
     let nodes = budget.nodes().into_iter();
     nodes
-        .filter(|(path, node)| !path.is_empty() && (node.own > 0 || node.predicted.is_some()))
+        .filter(|(path, node)| !path.is_empty() && (node.own > 0 || node.predicted.is_some() || node.share.is_some()))
         .map(|(name, node)| LedgerEntry {
             name,
             bytes: node.own,
             predicted_bytes: node.predicted.unwrap_or(node.own),
             formula: node.formula,
             wanted_bytes: node.wanted,
+            share_bytes: node.share,
         })
         .collect()
 }

@@ -83,7 +83,7 @@ pub(crate) fn margin_warning(budget: u64) -> Option<String> {
 }
 
 /// What the smallest server needs beside its base: all that is taken for good, and some room for new points.
-const LEAST_BESIDE_BASE: u64 = 13 << 20;
+pub(crate) const LEAST_BESIDE_BASE: u64 = 13 << 20;
 
 /// Smallest budget whatever the data.
 pub fn least_of_all(base: u64) -> u64 {

@@ -5,6 +5,7 @@
 //!      disk ── lock ── budget ── base ── pages ── store ── readers ── watch
 //!              LOCK    budget.json        one cache         8 threads  1 thread, each second:
 //!                                                                      ledger, lost folder
+//!   other stores beside that of vectors: `Node::host`; the arbiter gives each its share of the budget    arbiter.rs · shares.rs
 //!   close(): readers drain, the store flushes, threads join, the lock is given up
 //! ```
 //!
@@ -13,16 +14,20 @@
 
 #![forbid(unsafe_code)]
 
+mod arbiter;
 mod base;
 mod budget;
 mod layout;
 mod node;
 mod readers;
+mod shares;
 mod watch;
 
+pub use arbiter::{IDLE_SHARE, Tenant};
 pub use base::{BASE_FORMULA, BaseCounts, base_bytes};
 pub use budget::{budget_margin, default_budget, least_of_all};
 pub use layout::vectors_folder;
-pub use node::{Folder, Node, NodeOptions, base_of};
+pub use node::{Folder, Node, NodeOptions, Place, base_of};
 pub use readers::{READER_STACK_BYTES, READERS, Readers};
+pub use shares::Wants;
 pub use watch::Fault;

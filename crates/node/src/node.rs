@@ -9,10 +9,12 @@
 //!   set_budget · ledger · readers ... · close
 //! ```
 
+use crate::arbiter::{Arbiter, IDLE_SHARE, Tenant};
 use crate::base::{BASE_FORMULA, BaseCounts, base_bytes};
 use crate::budget::{self, SavedBudget};
 use crate::layout;
 use crate::readers::{READERS, Readers};
+use crate::shares::Wants;
 use crate::watch::{Fault, Watch};
 use parking_lot::Mutex;
 use ramekin_base::supervise::Threads;
@@ -94,6 +96,7 @@ struct Inner {
     notes: Vec<String>,
     pages: Pages,
     store: Store,
+    arbiter: Arbiter,
     readers: Readers,
     threads: Threads,
     watch: Mutex<Option<Watch>>,
@@ -124,7 +127,10 @@ impl Node {
         let doors =
             budget.root().child("doors", "until they open").try_reserve(doors(budget.limit())).map_err(too_small)?;
         let pages = Pages::new(disk.clone(), pages_account, &budget, VIRTUAL_BYTES).map_err(too_small)?;
-        let store = open_store(&disk, &data, &budget, &pages, &clock).map_err(too_small)?;
+        let of_vectors = budget.root().child("vectors", "all collections");
+        let store = open_store(&disk, &data, &budget, &of_vectors, &pages, &clock).map_err(too_small)?;
+        let first = Vectors { store: store.clone(), least: base.bytes() + budget::LEAST_BESIDE_BASE };
+        let arbiter = Arbiter::new(&budget, Arc::new(first), &of_vectors);
         let asked = store.clone();
         let threads = Threads::default();
         let readers = Readers::start(READERS, &threads, move || asked.is_write_stalled())?;
@@ -140,6 +146,7 @@ impl Node {
             notes,
             pages,
             store,
+            arbiter,
             readers,
             threads,
             watch: Mutex::new(Some(watch)),
@@ -215,10 +222,10 @@ impl Node {
         if bytes < inner.budget.limit() {
             // What has memory for good asks for less of it, and new points are written out, before others must yield:
             // under the smaller budget there may be no memory left to do so.
-            inner.store.shrink(bytes, at_most.min(SHRINK_MOST))?;
+            inner.arbiter.shrink(bytes, at_most.min(SHRINK_MOST))?;
         }
         inner.budget.set_limit(bytes);
-        inner.store.rebudget()?;
+        inner.arbiter.settle()?;
         let mut over = inner.budget.set_limit(bytes);
         tracing::info!("budget moved to {}{}", Size(bytes), if keep { ", kept over restarts" } else { "" });
         if keep {
@@ -241,13 +248,73 @@ impl Node {
         }
     }
 
+    /// Opens another store beside that of vectors, in a folder of its name: with what an idle store has, which the arbiter then
+    /// changes as it is used. Whoever opened it closes it, before the node.
+    pub fn host<T: Tenant + 'static>(&self, name: &str, open: impl FnOnce(Place) -> Result<T>) -> Result<Arc<T>> {
+        let inner = &self.inner;
+        let account = inner.budget.root().child(name, "a store").yielding();
+        let place = Place {
+            disk: inner.disk.clone(),
+            folder: inner.data.join(name),
+            pages: inner.pages.clone(),
+            budget: inner.budget.clone(),
+            account: account.clone(),
+            share: IDLE_SHARE,
+            clock: inner.clock.clone(),
+        };
+        let tenant = Arc::new(open(place)?);
+        inner.arbiter.add(tenant.clone(), &account, &inner.threads)?;
+        Ok(tenant)
+    }
+
+    /// What each store has of the budget: that of vectors, then others in the order in which they came.
+    pub fn shares(&self) -> Vec<u64> {
+        self.inner.arbiter.shares()
+    }
+
     /// Drains the readers, flushes the store, joins the threads. Nothing is accepted afterwards.
     pub fn close(&self) {
+        self.inner.arbiter.stop();
         self.inner.readers.close();
         if let Some(mut watch) = self.inner.watch.lock().take() {
             watch.stop();
         }
         self.inner.store.close();
+    }
+}
+
+/// What a store of a node is opened with.
+pub struct Place {
+    pub disk: Arc<dyn Disk>,
+    pub folder: PathBuf,
+    pub pages: Pages,
+    pub budget: Budget,
+    /// All that the store takes is booked below it.
+    pub account: Account,
+    pub share: u64,
+    pub clock: Arc<dyn Clock>,
+}
+
+/// The store of vectors as one that shares the budget: what it has of it counts the process itself, as a budget does.
+struct Vectors {
+    store: Store,
+    least: u64,
+}
+
+impl Tenant for Vectors {
+    fn wants(&self) -> Wants {
+        Wants { least: self.least, most: u64::MAX, requests: self.store.requests() }
+    }
+
+    fn shrink(&self, share: u64, at_most: Duration) -> Result<()> {
+        self.store.shrink(share, at_most)?;
+        self.store.set_share(share);
+        Ok(())
+    }
+
+    fn resize(&self, share: u64) -> Result<()> {
+        self.store.set_share(share);
+        self.store.rebudget()
     }
 }
 
@@ -309,6 +376,7 @@ fn open_store(
     disk: &Arc<dyn Disk>,
     data: &Path,
     budget: &Budget,
+    account: &Account,
     pages: &Pages,
     clock: &Arc<dyn Clock>,
 ) -> Result<Store> {
@@ -317,7 +385,7 @@ fn open_store(
         folder: layout::open_vectors(&**disk, data)?,
         pages: pages.clone(),
         budget: budget.clone(),
-        account: budget.root().child("vectors", "all collections"),
+        account: account.clone(),
         clock: clock.clone(),
         build_threads: BUILD_THREADS,
         threads: true,

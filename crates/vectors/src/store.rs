@@ -131,6 +131,7 @@ impl Store {
         let shared = Arc::new(StoreInner {
             pages: options.pages.clone(),
             budget: options.budget.clone(),
+            share: AtomicU64::new(u64::MAX),
             storage,
             accounts,
             catalog: Ranked::rw(&lock::CATALOG, catalog),
@@ -289,7 +290,7 @@ impl Store {
         self.shared.pages.remove_dropped();
     }
 
-    /// The budget has moved: minimum reservations and residency follow.
+    /// The budget, or the share of it, has moved: minimum reservations and residency follow.
     pub fn rebudget(&self) -> Result<()> {
         idle::set_limits(&self.shared, self.shared.limits())?;
         self.shared.field_failures.forget();
@@ -298,7 +299,18 @@ impl Store {
         Ok(())
     }
 
-    /// The budget is about to become smaller: minimum reservations shrink, and new points that would have no room are written out,
+    /// What other stores leave of the budget: sizes follow it from now on, as they follow a budget.
+    pub fn set_share(&self, share: u64) {
+        self.shared.share.store(share, Ordering::Relaxed);
+    }
+
+    /// Searches and writes since it was opened, of collections that are there.
+    pub fn requests(&self) -> u64 {
+        let searches = self.shared.collections().iter().map(|collection| collection.usage.asked()).sum::<u64>();
+        searches + self.shared.seqno.load(Ordering::Relaxed)
+    }
+
+    /// The budget, or the share of it, is about to become smaller: minimum reservations shrink, and new points that would have no room are written out,
     /// while there is memory for that. Waits for it, `at_most` so long.
     pub fn shrink(&self, budget: u64, at_most: Duration) -> Result<()> {
         let (shared, limits) = (&self.shared, Limits::of(budget));

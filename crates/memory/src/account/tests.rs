@@ -390,3 +390,16 @@ fn what_was_in_much_memory_goes_to_the_kernel_before_others_may_have_it() {
     drop(pages);
     assert!(!PURGED.load(Ordering::Relaxed));
 }
+
+#[test]
+fn whoever_is_short_of_what_a_store_gives_back_one_day_may_wait() {
+    let budget = Budget::new(100);
+    let (other, store) = (budget.root().child("other", ""), budget.root().child("store", ""));
+    let merge = store.child("merge", "");
+    merge.set_min_reservation(60).unwrap();
+    assert_eq!(other.try_reserve(50).unwrap_err().kind(), Kind::NoMemory);
+    let store = store.yielding();
+    assert_eq!(other.try_reserve(50).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(store.try_reserve(50).unwrap_err().kind(), Kind::Busy);
+    assert_eq!(other.try_reserve(101).unwrap_err().kind(), Kind::NoMemory);
+}

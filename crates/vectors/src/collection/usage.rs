@@ -13,7 +13,9 @@ const FEW: u64 = 32;
 
 #[derive(Default)]
 pub(crate) struct Usage {
+    /// Since it was opened, and up to the last look.
     asked: AtomicU64,
+    looked: AtomicU64,
     recent: AtomicU64,
     /// Its share when sections were last chosen, in thousandths.
     planned: AtomicU64,
@@ -26,8 +28,15 @@ impl Usage {
 
     /// What was asked since the last look joins what was asked before.
     pub(crate) fn look(&self) {
-        let recent = self.recent.load(Ordering::Relaxed) * 7 / 8 + self.asked.swap(0, Ordering::Relaxed) * SCALE;
+        let asked = self.asked();
+        let since = asked - self.looked.swap(asked, Ordering::Relaxed);
+        let recent = self.recent.load(Ordering::Relaxed) * 7 / 8 + since * SCALE;
         self.recent.store(recent, Ordering::Relaxed);
+    }
+
+    /// Searches since it was opened.
+    pub(crate) fn asked(&self) -> u64 {
+        self.asked.load(Ordering::Relaxed)
     }
 
     /// Never zero: what nobody asks has a share too, and a few queries move nothing.

@@ -48,6 +48,8 @@ pub(crate) struct StoreInner {
     pub(crate) options: StoreOptions,
     pub(crate) pages: Pages,
     pub(crate) budget: Budget,
+    /// What it works with, if that is less than the budget.
+    pub(crate) share: AtomicU64,
     pub(crate) storage: Storage,
     pub(crate) accounts: Accounts,
     pub(crate) catalog: Ranked<RwLock<Catalog>>,
@@ -96,7 +98,7 @@ pub(crate) struct StoreInner {
 
 impl StoreInner {
     pub(crate) fn limits(&self) -> Limits {
-        Limits::of(self.budget.limit())
+        Limits::of(self.share.load(Ordering::Relaxed).min(self.budget.limit()))
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
