@@ -118,6 +118,45 @@ fn keys_that_ascend_fill_their_leaves() {
     assert_eq!((root.weight(), root.weight_below(&70_000u64.to_be_bytes())), (100_000, 70_000));
 }
 
+/// Nodes know what all of their keys begin with; keys come in any order, and some units are dropped.
+#[test]
+fn keys_that_have_much_in_common_are_found_at_every_depth() {
+    let budget = Budget::new(64 << 20);
+    let mut memtable = Memtable::new(32 << 20, &budget.root()).unwrap();
+    let (mut model, mut rng) = (BTreeMap::new(), Rng::new(5));
+    let key = |n: u64| format!("a place that all have/{:04}/{}{:05}", n % 7, "x".repeat((n % 3) as usize), n / 7);
+    for _ in 0..4000 {
+        let unit: Vec<u64> = (0..1 + rng.below(20)).map(|_| rng.below(60_000)).collect();
+        for n in &unit {
+            let (key, value) = (key(*n), n.to_le_bytes());
+            let (key, value) = (key.as_bytes(), Value::Inline(&value));
+            let first = memtable.get(key).is_none();
+            let entry = Entry { key, value, weight: i64::from(first), first };
+            memtable.put(&entry).unwrap();
+        }
+        match rng.chance(0.2) {
+            true => memtable.drop_unit(),
+            false => {
+                memtable.keep_unit();
+                model.extend(unit.into_iter().map(|n| (key(n), n)));
+            }
+        }
+        if rng.chance(0.01) {
+            memtable.publish();
+        }
+    }
+    let root = memtable.publish();
+    assert_eq!((root.records(), root.weight()), (model.len() as u64, model.len() as i64));
+    for (at, (key, n)) in model.iter().enumerate() {
+        assert_eq!(root.get(key.as_bytes()).and_then(|entry| value_of(&entry)), Some(n.to_le_bytes().to_vec()));
+        assert_eq!(root.weight_below(key.as_bytes()), at as i64);
+    }
+    for asked in ["", "a place", "a place that all have/0003/", "a place that all have/0009", "b"] {
+        assert!(root.get(asked.as_bytes()).is_none());
+        assert_eq!(root.weight_below(asked.as_bytes()), model.range(..asked.to_owned()).count() as i64);
+    }
+}
+
 /// A view that is held for long keeps its own version, and not all that came and went since.
 #[test]
 fn an_old_version_that_is_held_keeps_no_nodes_of_newer_ones() {

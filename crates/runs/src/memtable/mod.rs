@@ -21,10 +21,11 @@ mod record;
 
 pub use cursor::MemoryCursor;
 
+use crate::block::common;
 use crate::entry::{Entry, KEY_MAX};
 use crate::format::separator;
 use arena::{Address, Arena, Slots};
-use node::{INNER_MAX, Inner, LEAF_MAX, Leaf, NODE, head};
+use node::{INNER_MAX, Inner, LEAF_MAX, Leaf, NODE};
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, BookedVec, Reservation, SharedReservation};
 use std::collections::VecDeque;
@@ -224,7 +225,7 @@ impl Memtable {
     fn place(&mut self, key: &[u8], address: Address, (leaf, at, found): (Address, usize, bool)) -> Result<()> {
         let before = found.then(|| self.leaf(leaf).replace(at, address, true));
         if !found {
-            self.leaf(leaf).insert(at, head(key), address);
+            self.leaf(leaf).insert(at, key, address);
             self.root.records += 1;
         }
         self.unit.push(Change { address, before })
@@ -294,32 +295,50 @@ impl Memtable {
             self.slots.give(&self.arena, address, size);
             return Err(error);
         }
-        let (goes_right, key_head) = (record::key_of(&self.arena, address) <= key, head(between));
+        let goes_right = record::key_of(&self.arena, address) <= key;
         let (right, mut moved) = (self.take_node(), Leaf::empty(self.version));
         self.leaf(node).split_to(cut, &mut moved);
         *self.leaf(right) = moved;
-        self.add_child(path, node, (key_head, address, right, weight), goes_right);
+        let (arena, [left_prefix, right_prefix]) = (self.arena.clone(), self.prefixes(path, address));
+        self.leaf(node).set_prefix(&arena, left_prefix);
+        self.leaf(right).set_prefix(&arena, right_prefix);
+        self.add_child(path, node, (address, right, weight), goes_right);
         Ok(if goes_right { right } else { node })
     }
 
     /// Halves a full inner node, and returns the half of `key`.
     fn split_inner(&mut self, path: &mut Path, node: Address, key: &[u8]) -> Address {
         let (right, mut moved) = (self.take_node(), Inner::empty(self.version));
-        let (key_head, separator, weight) = self.inner(node).split_to(INNER_MAX / 2, &mut moved);
+        let (separator, weight) = self.inner(node).split_to(INNER_MAX / 2, &mut moved);
         *self.inner(right) = moved;
+        let (arena, [left_prefix, right_prefix]) = (self.arena.clone(), self.prefixes(path, separator));
+        self.inner(node).set_prefix(&arena, left_prefix);
+        self.inner(right).set_prefix(&arena, right_prefix);
         let goes_right = record::key_of(&self.arena, separator) <= key;
-        self.add_child(path, node, (key_head, separator, right, weight), goes_right);
+        self.add_child(path, node, (separator, right, weight), goes_right);
         if goes_right { right } else { node }
     }
 
+    /// What keys have in common on both sides of `between`, which divides the node below a path.
+    fn prefixes(&self, path: &Path, between: Address) -> [usize; 2] {
+        let (mut low, mut high) = (None, None);
+        for (node, child) in path.iter() {
+            let inner = self.arena.node::<Inner>(*node);
+            low = if *child > 0 { Some(inner.keys[*child]) } else { low };
+            high = inner.keys[..inner.count as usize].get(child + 1).copied().or(high);
+        }
+        let key = |address| record::key_of(&self.arena, address);
+        [low, high].map(|end| end.map_or(0, |end| common(key(end), key(between))))
+    }
+
     /// Enters the right half of a node into the one above it, or into a new root; the way goes on where the key belongs.
-    fn add_child(&mut self, path: &mut Path, left: Address, right: (u32, Address, Address, i64), goes_right: bool) {
-        let (key_head, separator, node, weight) = right;
+    fn add_child(&mut self, path: &mut Path, left: Address, right: (Address, Address, i64), goes_right: bool) {
+        let (arena, (separator, node, weight)) = (self.arena.clone(), right);
         if path.is_empty() {
             let root = self.take_node();
             let total = self.root.weight;
             *self.inner(root) = Inner::empty(self.version);
-            self.inner(root).insert(0, 0, separator, left, total);
+            self.inner(root).insert(&arena, 0, separator, left, total);
             (self.root.node, self.root.depth) = (root, self.root.depth + 1);
             path.push((root, 0));
         }
@@ -327,7 +346,7 @@ impl Memtable {
         let (above, child) = path[last];
         let inner = self.inner(above);
         inner.weights[child] -= weight;
-        inner.insert(child + 1, key_head, separator, node, weight);
+        inner.insert(&arena, child + 1, separator, node, weight);
         path[last].1 = child + usize::from(goes_right);
     }
 

@@ -1,12 +1,15 @@
 //! The nodes of a memtable's tree, of 1 KiB each, and how a key is found in one.
 //!
 //! ```text
-//!   leaf    which records are young │ heads: first 4 bytes of each key │ records
+//!   leaf    which records are young │ heads: 4 bytes of each key, behind the prefix │ records
 //!   inner   heads of separators │ separators │ children │ sums of the weights below each child
 //! ```
 //!
-//! A head decides most comparisons without a look at the key. A separator is the least key of what its child may hold; the
-//! first child's is empty.
+//! A head decides most comparisons without a look at the key. All keys of a node have its prefix in common: that of the separators
+//! between which it stands; at either end of a level there is one only, and no prefix. A separator is the least key of what its
+//! child may hold; the first child's is empty.
+//!
+//! Source: R. Bayer, K. Unterauer, Prefix B-trees (1977).
 
 use super::arena::{Address, Arena, Node};
 
@@ -20,7 +23,8 @@ pub(super) struct Leaf {
     /// The version of the tree that it was made for.
     pub(super) born: u64,
     pub(super) count: u32,
-    pub(super) unused: u32,
+    /// Bytes of the prefix.
+    pub(super) prefix: u32,
     /// A bit a record: it was written for the version that the leaf was made for. While that version is not published, no root
     /// leads to the record.
     pub(super) young: u128,
@@ -33,7 +37,8 @@ pub(super) struct Leaf {
 pub(super) struct Inner {
     pub(super) born: u64,
     pub(super) count: u32,
-    pub(super) unused: u32,
+    /// Bytes of the prefix.
+    pub(super) prefix: u32,
     pub(super) weights: [i64; INNER_MAX],
     pub(super) heads: [u32; INNER_MAX],
     pub(super) keys: [Address; INNER_MAX],
@@ -48,9 +53,9 @@ unsafe impl Node for Inner {}
 
 const _: () = assert!(size_of::<Leaf>() == NODE && size_of::<Inner>() == NODE && LEAF_MAX < u128::BITS as usize);
 
-/// The first bytes of a key, in its order.
+/// The first bytes of what is left of a key, in its order.
 #[inline]
-pub(super) fn head(key: &[u8]) -> u32 {
+fn head(key: &[u8]) -> u32 {
     match key.first_chunk::<4>() {
         Some(four) => u32::from_be_bytes(*four),
         None => {
@@ -63,13 +68,13 @@ pub(super) fn head(key: &[u8]) -> u32 {
 
 impl Leaf {
     pub(super) fn empty(born: u64) -> Self {
-        Self { born, count: 0, unused: 0, young: 0, heads: [0; LEAF_MAX], records: [0; LEAF_MAX] }
+        Self { born, count: 0, prefix: 0, young: 0, heads: [0; LEAF_MAX], records: [0; LEAF_MAX] }
     }
 
     /// Where the first key that is at least `key` stands, and whether it is that one.
     #[inline]
     pub(super) fn lower_bound(&self, arena: &Arena, key: &[u8]) -> (usize, bool) {
-        let (count, wanted) = (self.count as usize, head(key));
+        let (count, wanted) = (self.count as usize, self.head(key));
         let mut low = self.heads[..count].partition_point(|head| *head < wanted);
         let mut high = low + self.heads[low..count].partition_point(|head| *head == wanted);
         while low < high {
@@ -83,9 +88,22 @@ impl Leaf {
         (low, false)
     }
 
-    /// Enters a record that was written for the leaf's version.
-    pub(super) fn insert(&mut self, at: usize, head: u32, record: Address) {
-        let count = self.count as usize;
+    #[inline]
+    fn head(&self, key: &[u8]) -> u32 {
+        head(&key[self.prefix as usize..])
+    }
+
+    /// From now on it has a prefix of so many bytes.
+    pub(super) fn set_prefix(&mut self, arena: &Arena, bytes: usize) {
+        self.prefix = bytes as u32;
+        for at in 0..self.count as usize {
+            self.heads[at] = self.head(super::record::key_of(arena, self.records[at]));
+        }
+    }
+
+    /// Enters a record of a key that was written for the leaf's version.
+    pub(super) fn insert(&mut self, at: usize, key: &[u8], record: Address) {
+        let (count, head) = (self.count as usize, self.head(key));
         self.heads.copy_within(at..count, at + 1);
         self.records.copy_within(at..count, at + 1);
         (self.heads[at], self.records[at]) = (head, record);
@@ -123,13 +141,27 @@ impl Leaf {
 impl Inner {
     pub(super) fn empty(born: u64) -> Self {
         let [heads, keys, children] = [[0; INNER_MAX]; 3];
-        Self { born, count: 0, unused: 0, weights: [0; INNER_MAX], heads, keys, children, rest: [0; 2] }
+        Self { born, count: 0, prefix: 0, weights: [0; INNER_MAX], heads, keys, children, rest: [0; 2] }
+    }
+
+    #[inline]
+    fn head(&self, key: &[u8]) -> u32 {
+        head(&key[self.prefix as usize..])
+    }
+
+    /// From now on it has a prefix of so many bytes.
+    pub(super) fn set_prefix(&mut self, arena: &Arena, bytes: usize) {
+        self.prefix = bytes as u32;
+        // The first separator is not asked.
+        for at in 1..self.count as usize {
+            self.heads[at] = self.head(super::record::key_of(arena, self.keys[at]));
+        }
     }
 
     /// The child that answers for a key: the last whose separator is not greater.
     #[inline]
     pub(super) fn child_of(&self, arena: &Arena, key: &[u8]) -> usize {
-        let (count, wanted) = (self.count as usize, head(key));
+        let (count, wanted) = (self.count as usize, self.head(key));
         // The first separator is empty: it is not asked.
         let mut low = 1 + self.heads[1..count].partition_point(|head| *head < wanted);
         let mut high = low + self.heads[low..count].partition_point(|head| *head == wanted);
@@ -145,7 +177,9 @@ impl Inner {
         self.weights[..count].iter().sum()
     }
 
-    pub(super) fn insert(&mut self, at: usize, head: u32, key: Address, child: Address, weight: i64) {
+    pub(super) fn insert(&mut self, arena: &Arena, at: usize, key: Address, child: Address, weight: i64) {
+        // That of the first child is not asked.
+        let head = if at == 0 { 0 } else { self.head(super::record::key_of(arena, key)) };
         let count = self.count as usize;
         self.weights.copy_within(at..count, at + 1);
         self.heads.copy_within(at..count, at + 1);
@@ -156,13 +190,13 @@ impl Inner {
     }
 
     /// Moves what stands from `at` on to `right`, which is empty. Returns the separator of `right`, and its weight.
-    pub(super) fn split_to(&mut self, at: usize, right: &mut Self) -> (u32, Address, i64) {
+    pub(super) fn split_to(&mut self, at: usize, right: &mut Self) -> (Address, i64) {
         let moved = self.count as usize - at;
         right.weights[..moved].copy_from_slice(&self.weights[at..at + moved]);
         right.heads[..moved].copy_from_slice(&self.heads[at..at + moved]);
         right.keys[..moved].copy_from_slice(&self.keys[at..at + moved]);
         right.children[..moved].copy_from_slice(&self.children[at..at + moved]);
         (self.count, right.count) = (at as u32, moved as u32);
-        (right.heads[0], right.keys[0], right.weight_before(moved))
+        (right.keys[0], right.weight_before(moved))
     }
 }
