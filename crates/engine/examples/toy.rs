@@ -1,4 +1,4 @@
-//! Measures the engine by a store of counters: `toy FOLDER`, one line of JSON a figure. `bench/engine.py` runs it.
+//! Measures the engine by a store of counters: `toy FOLDER [throughput|one-key|large|cold]`, one line of JSON a figure. `bench/engine.py` runs it.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -163,19 +163,23 @@ fn cold(folder: &Path) {
     engine.close().unwrap();
 }
 
-/// One unit of a million deletes while others write, at a share of 16 MiB.
+/// One unit of a million deletes while others write, and how long a write takes at most without it.
 fn large_unit(folder: &Path) {
     let (_, engine) = open(&folder.join("large"), Durability::Each);
     const KEYS: u64 = 1_000_000;
-    for first in (0..KEYS).step_by(256) {
-        engine.submit(Command::Both((first..first + 256).map(add).collect()), None, Box::new(|_| {}));
-        if first % 65_536 == 0 {
-            engine.sync().unwrap();
+    std::thread::scope(|scope| {
+        for part in 0..8 {
+            let engine = &engine;
+            scope.spawn(move || {
+                for first in (part * 256..KEYS).step_by(8 * 256) {
+                    let adds = (first..(first + 256).min(KEYS)).map(add).collect();
+                    engine.execute(Command::Both(adds)).unwrap();
+                }
+            });
         }
-    }
-    engine.sync().unwrap();
-    let slowest = AtomicU64::new(0);
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    });
+    engine.flush().unwrap();
+    let (slowest, is_over) = (AtomicU64::new(0), std::sync::atomic::AtomicBool::new(false));
     std::thread::scope(|scope| {
         for caller in 0..4u64 {
             let (engine, slowest, is_over) = (&engine, &slowest, &is_over);
@@ -187,41 +191,56 @@ fn large_unit(folder: &Path) {
                 }
             });
         }
-        std::thread::sleep(Duration::from_millis(200));
-        let (start, mut deleted) = (Instant::now(), 0u64);
-        let (low, high) = (key_of(0), key_of(KEYS));
-        let view = engine.view();
-        let (pages, account) = view.pages();
-        engine
-            .bulk(TREE, (&low, &high), |bulk| {
-                let mut range = bulk.view().range(pages, account)?;
-                range.seek(&low)?;
-                loop {
-                    let key: [u8; 16] = match range.entry()? {
-                        Some(found) if found.entry.key < &high[..] => found.entry.key.try_into().unwrap(),
-                        _ => return Ok(()),
-                    };
-                    bulk.delete_known(&key, &[])?;
-                    deleted += 1;
-                    range.advance()?;
-                }
-            })
-            .unwrap();
+        let seconds = |seconds| std::thread::sleep(Duration::from_secs(seconds));
+        seconds(1);
+        slowest.store(0, Ordering::Relaxed);
+        seconds(2);
+        println!("{{\"figure\": \"slowest write alone\", \"us\": {}}}", slowest.swap(0, Ordering::Relaxed));
+        let start = Instant::now();
+        let deleted = delete_all(&engine, KEYS);
         let wall = start.elapsed().as_secs_f64();
+        println!("{{\"figure\": \"slowest write beside it\", \"us\": {}}}", slowest.load(Ordering::Relaxed));
         is_over.store(true, Ordering::Relaxed);
         println!("{{\"figure\": \"large unit\", \"deleted\": {deleted}, \"wall_s\": {wall:.3}}}");
     });
-    println!("{{\"figure\": \"slowest write beside it\", \"us\": {}}}", slowest.into_inner());
     let view = engine.view();
     let left = view.tree(TREE).unwrap().count(view.pages().0, &[], &key_of(KEYS)).unwrap();
     assert_eq!(left, 0);
     engine.close().unwrap();
 }
 
+/// Deletes all counters below one as one unit; how many there were.
+fn delete_all(engine: &Engine<Counters>, end: u64) -> u64 {
+    let (low, high, mut deleted) = (key_of(0), key_of(end), 0);
+    let view = engine.view();
+    let (pages, account) = view.pages();
+    engine
+        .bulk(TREE, (&low, &high), |bulk| {
+            let mut range = bulk.view().range(pages, account)?;
+            range.seek(&low)?;
+            while let Some(found) = range.entry()?.filter(|found| found.entry.key < &high[..]) {
+                let key: [u8; 16] = found.entry.key.try_into().unwrap();
+                if found.entry.value.is_live() {
+                    bulk.delete_known(&key, &[])?;
+                    deleted += 1;
+                }
+                range.advance()?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    deleted
+}
+
 fn main() {
     let folder = std::env::args().nth(1).expect("toy FOLDER");
     let folder = Path::new(&folder);
-    for part in [throughput, one_key, large_unit, cold] {
-        part(folder);
+    let only = std::env::args().nth(2);
+    type Part = (&'static str, fn(&Path));
+    let parts: [Part; 4] = [("throughput", throughput), ("one-key", one_key), ("large", large_unit), ("cold", cold)];
+    for (name, part) in parts {
+        if only.as_deref().is_none_or(|only| only == name) {
+            part(folder);
+        }
     }
 }

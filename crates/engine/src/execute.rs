@@ -157,6 +157,7 @@ impl<S: Store> Exec<S> {
         }
         self.staged += 1;
         self.core.needs.clear();
+        self.core.asked.forget();
         let Around { store, trees, pages, log_end } = *around;
         let mut unit = Unit { core: &mut self.core, trees, pages, fetched, owner, miss: None };
         let staged = nonblocking::scope(|| supervise::caught("a command", || store.stage(&mut unit, command)));

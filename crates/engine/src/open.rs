@@ -20,7 +20,7 @@ use crate::options::{Durability, EngineOptions, Limits};
 use crate::ranks;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
-use crate::unit::Core;
+use crate::unit::{Asked, Core};
 use crate::view::Published;
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
@@ -93,6 +93,7 @@ impl<S: Store> Engine<S> {
             unit_cost: 0,
             cannot_wake: None,
             needs: Vec::new(),
+            asked: Asked::default(),
         };
         let roots: Box<[_]> = core.drafts.iter().map(|draft| (draft.number, draft.root.clone())).collect();
         let views = trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root)).collect();

@@ -50,6 +50,39 @@ pub(crate) struct Core {
     pub(crate) cannot_wake: Option<Error>,
     /// Records that the command under way needs, by tree and key.
     pub(crate) needs: Vec<(usize, Box<[u8]>)>,
+    pub(crate) asked: Asked,
+}
+
+/// The key that a command looked up last in a tree with weights, and what is alive under it: most commands write what they have
+/// looked up, and are spared to look for it again.
+#[derive(Default)]
+pub(crate) struct Asked {
+    tree: Option<usize>,
+    key: Vec<u8>,
+    weight: Option<i64>,
+}
+
+/// A longer key is looked up again.
+const ASKED_MAX: usize = 256;
+
+impl Asked {
+    fn note(&mut self, tree: usize, key: &[u8], weight: Option<i64>) {
+        self.forget();
+        if key.len() <= ASKED_MAX {
+            self.key.clear();
+            self.key.extend_from_slice(key);
+            (self.tree, self.weight) = (Some(tree), weight);
+        }
+    }
+
+    /// Something was written, or another command begins.
+    pub(crate) fn forget(&mut self) {
+        self.tree = None;
+    }
+
+    fn weight_of(&self, tree: usize, key: &[u8]) -> Option<Option<i64>> {
+        (self.tree == Some(tree) && self.key == key).then_some(self.weight)
+    }
 }
 
 impl Core {
@@ -102,10 +135,18 @@ impl Unit<'_> {
 
     /// Shows the value of a key: that which this unit, or the last one before it, left there; `None`: the key is not there.
     pub fn get<T>(&mut self, tree: usize, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
-        self.newest(tree, key, |entry| match entry.map(|entry| entry.value) {
-            Some(Value::Inline(value)) => read(Some(value)),
-            _ => read(None),
-        })
+        let (weigh, mut weight) = (self.trees[tree].options.weigh, None);
+        let shown = self.newest(tree, key, |entry| {
+            weight = weigh.and_then(|weigh| entry.map(|entry| weight_in(entry, weigh)));
+            match entry.map(|entry| entry.value) {
+                Some(Value::Inline(value)) => read(Some(value)),
+                _ => read(None),
+            }
+        })?;
+        if weigh.is_some() {
+            self.core.asked.note(tree, key, weight);
+        }
+        Ok(shown)
     }
 
     /// Says beforehand which keys the command looks up, so that all that is missing is fetched at once.
@@ -159,12 +200,10 @@ impl Unit<'_> {
 
     /// What is alive under a key by its newest record; `None`: there is no record.
     fn weight_of(&mut self, tree: usize, key: &[u8], weigh: fn(&[u8]) -> i64) -> Result<Option<i64>> {
-        self.newest(tree, key, |entry| {
-            entry.map(|entry| match entry.value {
-                Value::Inline(value) => weigh(value),
-                _ => 0,
-            })
-        })
+        match self.core.asked.weight_of(tree, key) {
+            Some(weight) => Ok(weight),
+            None => self.newest(tree, key, |entry| entry.map(|entry| weight_in(entry, weigh))),
+        }
     }
 
     fn write(&mut self, tree: usize, entry: &Entry<'_>) -> Result<()> {
@@ -178,6 +217,7 @@ impl Unit<'_> {
                 "one command changes more than {most} bytes; at most that is allowed"
             )));
         }
+        self.core.asked.forget();
         let seqno = self.core.seqno + 1;
         let draft = &mut self.core.drafts[tree];
         if let Err(error) = draft.memtable.put(entry) {
@@ -239,5 +279,13 @@ impl Unit<'_> {
             }
             Err(error) => Err(error),
         }
+    }
+}
+
+/// What is alive under a key by its newest record.
+fn weight_in(entry: &Entry<'_>, weigh: fn(&[u8]) -> i64) -> i64 {
+    match entry.value {
+        Value::Inline(value) => weigh(value),
+        _ => 0,
     }
 }

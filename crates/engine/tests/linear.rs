@@ -189,13 +189,17 @@ fn history(seed: u64) -> Vec<Event> {
         wait_until_it_serves(&mut server, temp.path());
         let kill_at = answers.load(Ordering::SeqCst) + 1 + rng.below(CLIENTS * COMMANDS as u64);
         let is_last = life + 1 == LIVES;
+        // Before anybody is answered: then the server may be killed.
+        let connect = |client| (client, UnixStream::connect(temp.path().join("socket")).unwrap());
+        let streams: Vec<_> = (0..CLIENTS).map(connect).collect();
         let told: Vec<Vec<Event>> = std::thread::scope(|scope| {
-            let clients: Vec<_> = (0..CLIENTS)
-                .map(|client| {
-                    let (moment, answers, folder) = (&moment, &answers, temp.path());
+            let clients: Vec<_> = streams
+                .into_iter()
+                .map(|(client, mut stream)| {
+                    let (moment, answers) = (&moment, &answers);
                     scope.spawn(move || {
                         let mut rng = Rng::new(seed ^ (client + 1) << 32 ^ (life as u64) << 48);
-                        let (mut own, mut stream) = (Vec::new(), UnixStream::connect(folder.join("socket")).unwrap());
+                        let mut own = Vec::new();
                         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
                         for _ in 0..COMMANDS {
                             let command = draw(&mut rng);
