@@ -63,8 +63,8 @@ def kills(binary: Path, folder: Path, count: int, report: Report) -> None:
     try:
         while sum(life["killed"] for life in lives) < count:
             before = lives[-1]["found"] if lives else 0
-            # A little beyond the end at most, so that some come to it; the two kinds of units take differently long.
-            life = kill(binary, work, rng.uniform(0, 1.1) * longest[before])
+            # A little beyond the end at most, half of them near it; the two kinds of units take differently long.
+            life = kill(binary, work, rng.choice([rng.uniform(0, 1.1), rng.uniform(0.9, 1.1)]) * longest[before])
             lives.append(life)
             if "ended_s" in life:
                 longest[life["found"]] = life["ended_s"]

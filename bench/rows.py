@@ -37,6 +37,9 @@ ROWS = [
     ("filters", "filters.py", [], []),
     ("filtered", "filtered.py", [], []),
     ("attack", "attack.py", [], None),  # in small: tests/test_attack.py
+    ("arbiter", "arbiter.py", [], []),
+    ("engine", "engine.py", [], None),
+    ("runs", "runs.py", [], None),
     ("soak", "soak.py", [], []),
     ("six", "six.py", [], None),
 ]

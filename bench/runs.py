@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import os
 import shlex
 import shutil
 import statistics
@@ -15,6 +16,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.report import Report  # noqa: E402
 from harness.cgroup import MIB, Cgroup  # noqa: E402
 
 HERE = Path(__file__).resolve().parent / "runs"
@@ -55,46 +57,53 @@ def main() -> int:
     parser.add_argument("--limit", type=int, default=128, help="MiB of the cgroup")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stores", default=",".join(STORES))
-    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    parser.add_argument("--data", type=Path, default=Path(os.environ.get("BENCH_DIR", ".bench")))
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--small", action="store_true", help="not part of the small run")
     args = parser.parse_args()
-    subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=HERE, check=True)
+    args.data.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cargo", "build", "--release", "--locked", "--quiet"], cwd=HERE, check=True)
     stores = args.stores.split(",")
     outcomes = {store: [] for store in stores}
     for number in range(args.rounds):
         for store in stores:
-            outcome = measure(store, args.keys, args.budget, args.limit, args.folder)
+            outcome = measure(store, args.keys, args.budget, args.limit, args.data)
             outcomes[store].append(outcome)
             rates = ", ".join(f"{phase} {rate(outcome, phase):,.0f}/s" for phase in PHASES if phase in outcome)
             print(f"  .. {number + 1}: {store}: {outcome.get('failed', '')} {rates}", flush=True)
-    print(f"\n{args.keys:,} keys of 16 + 16 bytes, budget {args.budget} MiB, cgroup {args.limit} MiB; operations/s, medians of {args.rounds}")
+    report = Report(f"{args.keys:,} keys of 16 + 16 bytes, budget {args.budget} MiB, cgroup {args.limit} MiB", args)
     median = {
         store: {phase: statistics.median(rate(outcome, phase) for outcome in outcomes[store]) for phase in PHASES} for store in stores
     }
     for store in stores:
         charge = max(outcome.get("charge", 0) for outcome in outcomes[store])
-        row = "  ".join(f"{phase} {median[store][phase]:>11,.0f}" for phase in PHASES)
-        print(f"  {store:8} {row}  charge {charge:6.1f} MiB")
-    settled = outcomes["ramekin"][0].get("settle") if "ramekin" in outcomes else None
+        rates = ", ".join(f"{phase} {median[store][phase]:,.0f}" for phase in PHASES)
+        is_ours = store == "ramekin"
+        report.row(f"{store}: operations/s", rates)
+        report.row(f"{store}: highest charge, MiB", f"{charge:.1f}", f"<= {args.budget}" if is_ours else "", charge <= args.budget if is_ours else None)
+    if "ramekin" in stores:
+        compare(report, outcomes["ramekin"], median, args.keys)
+    return report.end()
+
+
+def compare(report: Report, ours: list[dict], median: dict, keys: int) -> None:
+    settled = next((outcome["settle"] for outcome in ours if "settle" in outcome), None)
+    report.row("every round of ours ended well", str(settled is not None), "", all("failed" not in outcome for outcome in ours))
     if settled is None:
-        return 1
-    raw = args.keys * 32
-    goals = [
-        ("space", settled["disk_bytes"] / raw, "<= 1.35", settled["disk_bytes"] / raw <= 1.35),
-        ("write amplification", settled["written_bytes"] / raw, "<= 10", settled["written_bytes"] / raw <= 10),
-        ("bytes a key held", settled["held_bytes"] / args.keys, "(with an empty memtable)", True),
-    ]
-    peers = [store for store in stores if store != "ramekin"]
-    for phase in ["load", "scan", "cold get"]:
-        if peers:
-            ratio = median["ramekin"][phase] / max(median[peer][phase] for peer in peers)
-            goals.append((f"{phase}, to the best", ratio, ">= 1", ratio >= 1))
+        return
+    raw = keys * 32
+    space, written = settled["disk_bytes"] / raw, settled["written_bytes"] / raw
+    report.row("space, to the records", f"{space:.2f}", "<= 1.35", space <= 1.35)
+    report.row("write amplification", f"{written:.2f}", "<= 10", written <= 10)
+    report.row("bytes a key held, with an empty memtable", f"{settled['held_bytes'] / keys:.2f}")
+    peers = [store for store in median if store != "ramekin"]
+    for phase in ["load", "scan", "cold get"] if peers else []:
+        ratio = median["ramekin"][phase] / max(median[peer][phase] for peer in peers)
+        report.row(f"{phase}, to the best", f"{ratio:.2f}", ">= 1", ratio >= 1)
     for peer, least in [("fjall", 1.0), ("lmdb", 0.8)]:
         if peer in peers:
             ratio = median["ramekin"]["warm get"] / median[peer]["warm get"]
-            goals.append((f"warm get, to {peer}", ratio, f">= {least}", ratio >= least))
-    for name, value, goal, ok in goals:
-        print(f"  {name:28} {value:8.2f}  {goal:26} {'ok' if ok else 'MISSED'}")
-    return 0 if all(ok for *_, ok in goals) else 1
+            report.row(f"warm get, to {peer}", f"{ratio:.2f}", f">= {least}", ratio >= least)
 
 
 if __name__ == "__main__":

@@ -2,14 +2,14 @@
 
 use crate::{Key, Store};
 use heed::types::Bytes;
-use heed::{Database, Env, EnvFlags, EnvOpenOptions, RwTxn};
+use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RwTxn};
 use std::path::Path;
 
 /// Keys of one transaction.
 const BATCH: u64 = 100_000;
 
 pub struct Lmdb {
-    keys: Database<Bytes, Bytes>,
+    keys: Database<'static, Bytes, Bytes>,
     write: Option<RwTxn<'static>>,
     pending: u64,
     env: &'static Env,
@@ -27,9 +27,13 @@ impl Lmdb {
             options.open(&path).expect("LMDB opens")
         };
         let env: &'static Env = Box::leak(Box::new(env));
-        let mut write = env.write_txn().expect("a transaction begins");
-        let keys = env.create_database(&mut write, None).expect("a database opens");
-        write.commit().expect("LMDB commits");
+        let write = env.write_txn().expect("a transaction begins");
+        let keys = env
+            .create_databases_and_commit(write, |opener, write| {
+                opener.create_database(write, None).map(CommitOrAbort::<_, ()>::Commit)
+            })
+            .expect("a database opens")
+            .unwrap_commit();
         Self { keys, write: None, pending: 0, env }
     }
 

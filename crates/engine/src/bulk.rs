@@ -164,8 +164,7 @@ fn commit<S: Store>(inner: &Inner<S>, tree: &Tree, number: usize, run: Option<Ar
             exec.core.seqno = seqno;
             let runs = tree.state().runs.iter().cloned().chain([run.clone()]).collect();
             tree.set_runs(runs);
-            let roots = exec.core.drafts.iter_mut().map(|draft| (draft.number, draft.publish())).collect();
-            inner.publish(seqno, roots);
+            inner.publish(seqno, exec.core.roots());
             inner.durable.store(seqno, Ordering::Release);
         }
         named.map(|()| seqno)

@@ -17,7 +17,8 @@ use crate::group::Group;
 use crate::health::Source;
 use crate::options::Durability;
 use crate::store::Store;
-use crate::view::Published;
+use crate::tree::Tree;
+use crate::view::{Published, Roots};
 use ramekin_base::lock::about_to_wait;
 use ramekin_base::{Error, Kind, Result, supervise};
 use ramekin_log::Log;
@@ -35,7 +36,7 @@ pub(crate) struct LogSide {
 /// A group that was taken, with what is to happen when it is durable.
 struct Taken<S: Store> {
     last: u64,
-    roots: Box<[(u64, Arc<Root>)]>,
+    roots: Roots,
     answers: Vec<Answer<S>>,
 }
 
@@ -153,7 +154,7 @@ impl<S: Store> Inner<S> {
         let taken = {
             let mut exec = self.exec.lock();
             std::mem::swap(&mut exec.core.group, group);
-            let roots = exec.core.drafts.iter_mut().map(|draft| (draft.number, draft.publish())).collect();
+            let roots = exec.core.roots();
             Taken::<S> { last: exec.core.seqno, roots, answers: std::mem::take(&mut exec.answers) }
         };
         // Units that a panic leaves half written must not be written a second time: it closes the store as a failure does.
@@ -211,15 +212,16 @@ impl<S: Store> Inner<S> {
     }
 
     /// Shows units up to `seqno` to readers.
-    pub(crate) fn publish(&self, seqno: u64, roots: Box<[(u64, Arc<Root>)]>) {
+    pub(crate) fn publish(&self, seqno: u64, roots: Roots) {
         let _turn = self.publishing.lock();
         if self.published.load().seqno <= seqno {
             self.show(seqno, roots);
         }
     }
 
-    fn show(&self, seqno: u64, roots: Box<[(u64, Arc<Root>)]>) {
-        let trees = self.trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root)).collect();
+    fn show(&self, seqno: u64, roots: Roots) {
+        let trees =
+            self.trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root.as_ref())).collect();
         self.published.store(Arc::new(Published { seqno, roots, trees }));
     }
 
@@ -227,7 +229,11 @@ impl<S: Store> Inner<S> {
     pub(crate) fn publish_again(&self) {
         let _turn = self.publishing.lock();
         let now = self.published.load_full();
-        self.show(now.seqno, now.roots.clone());
+        // Nobody needs the root of what has become a run.
+        let rest = |(tree, (number, root)): (&Tree, &(u64, Option<Arc<Root>>))| {
+            (*number, root.clone().filter(|_| !tree.is_gone(*number)))
+        };
+        self.show(now.seqno, self.trees.iter().zip(&now.roots).map(rest).collect());
     }
 
     fn trim(&self, log: &mut Log) {

@@ -233,8 +233,7 @@ impl<S: Store> Engine<S> {
         if inner.options.durability != Durability::Each && !inner.is_poisoned() {
             let mut exec = inner.exec.lock();
             if exec.core.drafts.iter().any(|draft| draft.is_dirty) || inner.published.load().seqno < exec.core.seqno {
-                let roots = exec.core.drafts.iter_mut().map(|draft| (draft.number, draft.publish())).collect();
-                inner.publish(exec.core.seqno, roots);
+                inner.publish(exec.core.seqno, exec.core.roots());
             }
         }
         Published::of(inner.published.load(), inner.pages(), &inner.files.accounts.reads)

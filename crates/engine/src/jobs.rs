@@ -249,6 +249,10 @@ fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Resul
         inner.publish_again();
     });
     inner.merge_due.raise();
+    if !inner.is_asleep() {
+        // A large one may have had more for good; what is wanted now is no more than that.
+        _ = inner.hold(&inner.limits());
+    }
     inner.commit_manifest()
 }
 

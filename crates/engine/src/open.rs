@@ -21,7 +21,7 @@ use crate::ranks;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
 use crate::unit::{Asked, Core};
-use crate::view::Published;
+use crate::view::{Published, Roots};
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::lock::Ranked;
@@ -95,8 +95,8 @@ impl<S: Store> Engine<S> {
             needs: Vec::new(),
             asked: Asked::default(),
         };
-        let roots: Box<[_]> = core.drafts.iter().map(|draft| (draft.number, draft.root.clone())).collect();
-        let views = trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root)).collect();
+        let roots: Roots = core.drafts.iter().map(|draft| (draft.number, Some(draft.root.clone()))).collect();
+        let views = trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root.as_ref())).collect();
         let side = LogSide { log, group: Group::asleep() };
         let inner = Inner {
             store,

@@ -83,22 +83,29 @@ pub(crate) struct Limits {
 
 /// Effects of one unit in the log at most.
 const UNIT_BYTES_MAX: u64 = 2 << 20;
+const MEMTABLE_LEAST: u64 = 256 << 10;
+
+/// What the flush of a memtable takes: buffers, and the filter of its file, of which a record costs about a ninth of what it does here.
+pub(crate) fn flush_of(memtable_bytes: u64) -> u64 {
+    (384 << 10) + memtable_bytes / 8
+}
+
 /// A merge of eight runs takes this besides the filter of the file that it writes, of which a page costs about an eighth.
 const MERGE_BESIDE_FILTER: u64 = 2 << 20;
 
 impl Limits {
     pub(crate) fn of(share: u64) -> Self {
-        let flush_work = (share / 16).clamp(448 << 10, 8 << 20);
+        let flush_work = (share / 16).clamp(flush_of(MEMTABLE_LEAST), 8 << 20);
         let merge_work = (share / 8).clamp(2176 << 10, 16 << 20);
         let rest = share.saturating_sub(flush_work + merge_work);
-        let memtable_bytes = (share / 6).min(rest / 4).clamp(256 << 10, 64 << 20);
+        let memtable_bytes = (share / 6).min(rest / 4).clamp(MEMTABLE_LEAST, 64 << 20);
         Self {
             memtable_bytes,
             unit_bytes: (memtable_bytes / 4).min(UNIT_BYTES_MAX) as usize,
             group_bytes: (memtable_bytes / 4).min(512 << 10) as usize,
             log_buffer: (memtable_bytes / 4).next_multiple_of(128 << 10).min(512 << 10) as usize,
             log_bytes: memtable_bytes * 2,
-            flush_work,
+            flush_work: flush_work.max(flush_of(memtable_bytes)),
             merge_work,
             file_bytes: ((merge_work - MERGE_BESIDE_FILTER) * 8).clamp(1 << 20, 8 << 20),
         }

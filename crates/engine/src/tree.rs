@@ -45,6 +45,7 @@ pub(crate) struct Frozen {
     pub(crate) from: Lsn,
     /// The last unit that changed it.
     pub(crate) last: u64,
+    pub(crate) bytes: usize,
 }
 
 /// The memtable that is written.
@@ -79,7 +80,7 @@ impl Draft {
     /// It takes no more.
     pub(crate) fn freeze(mut self) -> Frozen {
         let root = self.publish();
-        Frozen { number: self.number, root, from: self.from, last: self.last }
+        Frozen { number: self.number, root, from: self.from, last: self.last, bytes: self.memtable.used_bytes() }
     }
 }
 
@@ -101,12 +102,22 @@ impl Tree {
         self.state.load()
     }
 
+    /// Bytes of memtables that wait for their flush.
+    pub(crate) fn frozen_bytes(&self) -> usize {
+        self.state().frozen.iter().map(|frozen| frozen.bytes).sum()
+    }
+
+    /// Whether a memtable has become a run.
+    pub(crate) fn is_gone(&self, number: u64) -> bool {
+        number <= self.state().gone
+    }
+
     /// What a reader sees: the root of memtable `number`, and what is older.
-    pub(crate) fn view(&self, number: u64, root: &Arc<Root>) -> View {
+    pub(crate) fn view(&self, number: u64, root: Option<&Arc<Root>>) -> View {
         let state = self.state();
         let older = state.frozen.iter().rev().filter(|frozen| frozen.number < number).map(|frozen| &frozen.root);
         // What became a run meanwhile is not seen twice. It was durable first, so all of it was published.
-        let newest = (number > state.gone).then_some(root);
+        let newest = root.filter(|_| number > state.gone);
         let roots = newest.into_iter().chain(older).cloned().collect();
         View::new(roots, state.runs.clone())
     }

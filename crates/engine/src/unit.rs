@@ -13,6 +13,7 @@ use crate::fetch::Fetched;
 use crate::group::Group;
 use crate::keylocks::{KeyLocks, Owner};
 use crate::tree::{CLEAN, Draft, Tree};
+use crate::view::Roots;
 use ramekin_base::{Error, Kind, Result, nonblocking};
 use ramekin_log::Lsn;
 use ramekin_pages::Pages;
@@ -86,6 +87,11 @@ impl Asked {
 }
 
 impl Core {
+    /// What memtables hold now, for readers.
+    pub(crate) fn roots(&mut self) -> Roots {
+        self.drafts.iter_mut().map(|draft| (draft.number, Some(draft.publish()))).collect()
+    }
+
     /// The unit under way is whole; `log_end`: its records will stand behind this position. Its number; 0: it changed nothing.
     pub(crate) fn keep_unit(&mut self, log_end: Lsn) -> u64 {
         self.unit_cost = 0;

@@ -7,12 +7,14 @@ use ramekin_pages::Pages;
 use ramekin_runs::{Root, View};
 use std::sync::Arc;
 
+/// Of each tree, the memtable that was written at some moment, by its number, and its root unless it has become a run since.
+pub(crate) type Roots = Box<[(u64, Option<Arc<Root>>)]>;
+
 /// What is published: the trees at the end of a unit.
 pub(crate) struct Published {
     /// The number of that unit.
     pub(crate) seqno: u64,
-    /// Of each tree, the memtable that was written then, by its number, and its root.
-    pub(crate) roots: Box<[(u64, Arc<Root>)]>,
+    pub(crate) roots: Roots,
     pub(crate) trees: Box<[View]>,
 }
 

@@ -17,7 +17,7 @@ use crate::engine::Inner;
 use crate::execute::Answer;
 use crate::group::Group;
 use crate::jobs::{IDLE_BYTES, IDLE_MS};
-use crate::options::Limits;
+use crate::options::{Limits, flush_of};
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
 use ramekin_base::{Error, Result};
@@ -61,12 +61,22 @@ impl<S: Store> Inner<S> {
         Ok(())
     }
 
-    /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way.
-    fn hold(&self, limits: &Limits) -> Result<()> {
+    /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way. One that a
+    /// larger share left is flushed with what it needs, and another one takes its place meanwhile.
+    pub(crate) fn hold(&self, limits: &Limits) -> Result<()> {
+        let (mut all, mut largest) = (0, 0);
+        {
+            let exec = self.exec.lock();
+            let drafts = exec.core.drafts.iter().map(|draft| draft.memtable.used_bytes());
+            let frozen = self.trees.iter().map(Tree::frozen_bytes);
+            for bytes in drafts.chain(frozen) {
+                (all, largest) = (all + bytes as u64, largest.max(bytes as u64));
+            }
+        }
         let accounts = &self.files.accounts;
-        accounts.flush.set_min_reservation(limits.flush_work)?;
         accounts.merge.set_min_reservation(limits.merge_work)?;
-        accounts.memtables.set_min_reservation(2 * limits.memtable_bytes)
+        accounts.flush.set_min_reservation(limits.flush_work.max(flush_of(largest)))?;
+        accounts.memtables.set_min_reservation(limits.memtable_bytes + all.max(limits.memtable_bytes))
     }
 
     fn lay_down(&self, side: &mut LogSide) {
@@ -102,7 +112,22 @@ impl<S: Store> Inner<S> {
     pub(crate) fn resize(&self, share: u64) -> Result<()> {
         self.share.store(share, Ordering::Relaxed);
         self.flush_due.raise();
-        if self.is_asleep() { Ok(()) } else { self.hold(&self.limits()) }
+        let told = {
+            let mut side = self.log.lock();
+            if side.group.is_asleep() {
+                return Ok(());
+            }
+            self.hold(&self.limits())?;
+            self.fit(&mut side);
+            let mut exec = self.exec.lock();
+            if exec.core.group.is_empty() {
+                std::mem::swap(&mut exec.core.group, &mut side.group);
+            }
+            drop(exec);
+            self.go_on(&mut side, Vec::new())
+        };
+        self.tell(told);
+        Ok(())
     }
 
     /// The group at hand and the log's buffer are empty: from now on they are as large as the share says, if there is memory.

@@ -117,12 +117,6 @@ fn sizes_follow_the_share_while_it_is_written_to() {
             }
         }
         engine.resize(0).unwrap();
-        // The two groups become smaller by turns.
-        for _ in 0..3 {
-            engine.execute(add(0)).unwrap();
-            engine.sync().unwrap();
-            counts[0] += 1;
-        }
         engine.flush().unwrap();
         while engine.step() {}
         assert!(budget.reserved() < 10 * MIB, "{}", budget.reserved());
@@ -136,4 +130,23 @@ fn sizes_follow_the_share_while_it_is_written_to() {
             assert_eq!(found.unwrap_or(0), *count, "seed {seed}, key {key}");
         }
     }
+}
+
+/// Another store takes all that a smaller share leaves: the memtable of before is flushed all the same.
+#[test]
+fn what_a_larger_share_left_is_flushed_where_there_is_no_other_memory() {
+    let Opened { engine, budget, clock } = open(&sim(5), Setup { share: 40 * MIB, ..Setup::SMALL });
+    for first in (0..50_000).step_by(500) {
+        engine.execute(Command::Both((first..first + 500).map(add).collect())).unwrap();
+    }
+    assert!(engine.stats().trees[TREE].runs == 0 && engine.stats().trees[TREE].records == 50_000);
+    engine.resize(0).unwrap();
+    // What opening the file takes is not held for good.
+    let _others = budget.root().child("others", "").try_reserve(budget.free() - (128 << 10)).unwrap();
+    while engine.step() {}
+    let tree = engine.stats().trees[TREE].clone();
+    assert!(tree.runs > 0 && tree.frozen == 0 && engine.faults().is_empty(), "{tree:?} {:?}", engine.faults());
+    clock.advance(Duration::from_secs(3));
+    while engine.step() {}
+    assert_eq!((engine.least_share() < MIB, live(&engine)), (true, 50_000), "{}", engine.least_share());
 }

@@ -18,7 +18,7 @@ use tenants::{Toy, make_collection, node, search, upsert};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 64 * MIB;
-const POINTS: u64 = 40_000;
+const POINTS: u64 = 150_000;
 const SEARCHES_FOR: Duration = Duration::from_secs(4);
 const NAMES: [&str; 2] = ["one", "two"];
 
@@ -67,7 +67,10 @@ fn moves(folder: &Path) {
     let (is_over, busy, refused, busy_errors) =
         (AtomicBool::new(false), AtomicUsize::new(2), AtomicU64::new(0), AtomicU64::new(0));
     let note = |outcome: ramekin_base::Result<()>| match outcome {
-        Err(error) if error.kind() == Kind::Busy => _ = busy_errors.fetch_add(1, Ordering::Relaxed),
+        Err(error) if error.kind() == Kind::Busy => {
+            busy_errors.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(Duration::from_millis(2));
+        }
         Err(error) => {
             eprintln!("{error}");
             refused.fetch_add(1, Ordering::Relaxed);
@@ -113,10 +116,11 @@ fn moves(folder: &Path) {
         for (budget, at) in [(24, 1), (64, 0), (24, 0), (64, 1)] {
             busy.store(at, Ordering::Relaxed);
             let begun = Instant::now();
-            let in_time = node.set_budget(budget * MIB, false, Duration::from_secs(30)).unwrap();
+            let in_time = node.set_budget(budget * MIB, false, Duration::from_secs(10)).unwrap();
             let took = begun.elapsed().as_millis();
             let (mut most, mut claimed) = (0, 0);
-            while begun.elapsed() < Duration::from_secs(6) {
+            let moved = Instant::now();
+            while moved.elapsed() < Duration::from_secs(6) {
                 let ledger = node.ledger();
                 (most, claimed) = (most.max(ledger.charged_bytes), claimed.max(node.budget().reserved()));
                 std::thread::sleep(Duration::from_millis(20));

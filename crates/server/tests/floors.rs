@@ -52,6 +52,15 @@ const IN_FOLDERS: &[&str] = &["ann", "disk", "door-qdrant", "pages", "vectors"];
 /// Files of one folder that may know each other in a circle.
 const CIRCLE_MAX: usize = 3;
 
+/// Lines of code, without comments, blanks and tests, that crates may have together: what they do is bounded, so more of them says
+/// that something was built twice.
+const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 5_600)];
+
+/// Lines of a file, comments and all, and those that have more.
+const FILE_LINES_MAX: usize = 600;
+const LONG_FILES: &[&str] =
+    &["crates/vectors/src/store.rs", "crates/vectors/src/store_inner.rs", "crates/vectors/src/writer.rs"];
+
 /// Queues without a bound.
 const UNBOUNDED: &[&str] = &["mpsc::channel()", "unbounded_channel", "unbounded()", "SegQueue", "mpsc::channel::<"];
 
@@ -229,6 +238,35 @@ fn unsafe_code_is_forbidden_where_there_is_none() {
     }
 }
 
+/// Lines that hold code.
+fn code_lines(text: &str) -> usize {
+    text.lines().filter(|line| !line.trim().is_empty()).count()
+}
+
+#[test]
+fn crates_grow_no_larger_than_what_they_do() {
+    let all = sources();
+    let of_crate = |name: &str| -> usize {
+        let own = format!("crates/{name}/src/");
+        let files = all.iter().filter(|(path, _)| path.starts_with(&own) && !path.ends_with("/tests.rs"));
+        files.map(|(_, text)| code_lines(text)).sum()
+    };
+    for (names, most) in LINES_MAX {
+        let lines: usize = names.iter().map(|name| of_crate(name)).sum();
+        assert!(lines > most / 2, "{names:?} were not found");
+        assert!(lines <= *most, "{names:?} have {lines} lines of code; at most {most} are agreed on");
+    }
+}
+
+#[test]
+fn no_file_is_long() {
+    for (path, _) in sources() {
+        let (lines, may) = (read(&root().join(&path)).lines().count(), LONG_FILES.contains(&path.as_str()));
+        assert!(lines <= FILE_LINES_MAX || may, "{path} has {lines} lines, more than {FILE_LINES_MAX}: split it");
+        assert!(lines > FILE_LINES_MAX || !may, "{path} is short by now; its exception can go");
+    }
+}
+
 #[test]
 fn every_queue_has_a_bound() {
     let found = lines_with(UNBOUNDED, |_| false);
@@ -322,4 +360,5 @@ fn planted_mistakes_are_found() {
     assert_eq!(uses, ["ramekin-node"]);
     let text = "let a = 1; // std::fs::read\nstd::fs::write();\n#[cfg(test)]\nmod tests { std::fs::read() }";
     assert_eq!(production(text).matches("std::fs").count(), 1);
+    assert_eq!(code_lines(&production("a\n\n// b\n  c // d\n#[cfg(test)]\nmod tests {}")), 2);
 }
