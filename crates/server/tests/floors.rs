@@ -56,10 +56,8 @@ const CIRCLE_MAX: usize = 3;
 /// that something was built twice.
 const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 5_600)];
 
-/// Lines of a file, comments and all, and those that have more.
+/// Lines of a file, comments and all.
 const FILE_LINES_MAX: usize = 600;
-const LONG_FILES: &[&str] =
-    &["crates/vectors/src/store.rs", "crates/vectors/src/store_inner.rs", "crates/vectors/src/writer.rs"];
 
 /// Queues without a bound.
 const UNBOUNDED: &[&str] = &["mpsc::channel()", "unbounded_channel", "unbounded()", "SegQueue", "mpsc::channel::<"];
@@ -261,9 +259,8 @@ fn crates_grow_no_larger_than_what_they_do() {
 #[test]
 fn no_file_is_long() {
     for (path, _) in sources() {
-        let (lines, may) = (read(&root().join(&path)).lines().count(), LONG_FILES.contains(&path.as_str()));
-        assert!(lines <= FILE_LINES_MAX || may, "{path} has {lines} lines, more than {FILE_LINES_MAX}: split it");
-        assert!(lines > FILE_LINES_MAX || !may, "{path} is short by now; its exception can go");
+        let lines = read(&root().join(&path)).lines().count();
+        assert!(lines <= FILE_LINES_MAX, "{path} has {lines} lines, more than {FILE_LINES_MAX}: split it");
     }
 }
 
