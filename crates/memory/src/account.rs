@@ -5,7 +5,7 @@
 //!            ├─ set_min_reservation          taken for good: never fails below this; may be lent while it is unused
 //!            ├─ reclaimable, transient,      who may borrow, and what may be taken back
 //!            │  idling, lasting, passing,
-//!            │  yielding
+//!            │  movable
 //!            └─ try_reserve ─► Reservation   reclaims where the budget is short
 //! ```
 
@@ -100,8 +100,8 @@ impl Account {
     /// What this account and those below it hold for good is given back when their owner has nothing to do: a request that would
     /// need it gets `Busy`.
     #[must_use]
-    pub fn yielding(self) -> Account {
-        self.shared.tree.lock().nodes[self.index].is_yielding = true;
+    pub fn movable(self) -> Account {
+        self.shared.tree.lock().nodes[self.index].is_movable = true;
         self
     }
 

@@ -60,7 +60,7 @@ pub(crate) struct Node {
     /// What is reserved here stays as long as the data that it is for: nobody gets it by waiting.
     pub(crate) is_lasting: bool,
     /// What is held for good here and below is given back when its owner has nothing to do: whoever is short of it gets it by waiting.
-    pub(crate) is_yielding: bool,
+    pub(crate) is_movable: bool,
     /// What is reserved here nobody has asked for: it goes where it is needed, and after a restart it is not there.
     pub(crate) is_passing: bool,
     /// Bytes in use by this account and those below it (minimum reservations below count in full).
@@ -88,7 +88,7 @@ impl Node {
             is_idling: false,
             scattered: None,
             is_lasting: false,
-            is_yielding: false,
+            is_movable: false,
             is_passing: false,
             used: 0,
             own: 0,
@@ -470,7 +470,7 @@ impl Tree {
         let counts = |other: &usize| {
             self.nodes[*other].handles > 0
                 && !may_have(other)
-                && !self.with_those_above(*other).any(|above| self.nodes[above].is_yielding)
+                && !self.with_those_above(*other).any(|above| self.nodes[above].is_movable)
                 && !is_own(*other)
                 && !self
                     .with_those_above(*other)

@@ -252,7 +252,7 @@ impl Node {
     /// changes as it is used. Whoever opened it closes it, before the node.
     pub fn host<T: Tenant + 'static>(&self, name: &str, open: impl FnOnce(Place) -> Result<T>) -> Result<Arc<T>> {
         let inner = &self.inner;
-        let account = inner.budget.root().child(name, "a store").yielding();
+        let account = inner.budget.root().child(name, "a store").movable();
         let place = Place {
             disk: inner.disk.clone(),
             folder: inner.data.join(name),

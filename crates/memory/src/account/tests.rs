@@ -398,7 +398,7 @@ fn whoever_is_short_of_what_a_store_gives_back_one_day_may_wait() {
     let merge = store.child("merge", "");
     merge.set_min_reservation(60).unwrap();
     assert_eq!(other.try_reserve(50).unwrap_err().kind(), Kind::NoMemory);
-    let store = store.yielding();
+    let store = store.movable();
     assert_eq!(other.try_reserve(50).unwrap_err().kind(), Kind::Busy);
     assert_eq!(store.try_reserve(50).unwrap_err().kind(), Kind::Busy);
     assert_eq!(other.try_reserve(101).unwrap_err().kind(), Kind::NoMemory);
