@@ -6,32 +6,23 @@
 //!   read:  `search`, `read`, in the caller's thread
 //! ```
 
-use crate::api::check;
-use crate::api::check::check_name;
+use crate::api::check::{self, check_name};
 use crate::api::op::MetaOp;
 use crate::api::*;
-use crate::background;
-use crate::background::field_index::{self};
-use crate::background::manifest;
-use crate::background::progress;
+use crate::background::field_index;
+use crate::background::{self, manifest, progress};
 use crate::collection::Collection;
 use crate::collection::catalog::{Catalog, Collections};
 use crate::collection::health::Health;
 use crate::inner::StoreInner;
-use crate::inner::idle;
-use crate::inner::idle::IdleMerge;
+use crate::inner::idle::{self, IdleMerge};
 use crate::lock;
-use crate::query::count;
 use crate::query::env::{Plant, QueryEnv};
-use crate::query::facet;
 use crate::query::filter_cache::FilterCache;
-use crate::query::ordered;
-use crate::query::read;
 use crate::query::scratches::KeptScratches;
-use crate::query::search;
+use crate::query::{count, facet, ordered, read, search};
 use crate::recovery::{Short, head_of, open_catalog, replay};
-use crate::residency;
-use crate::residency::idle_step;
+use crate::residency::{self, idle_step};
 use crate::segment::patch_tree::PatchTree;
 use crate::state::accounts::{Accounts, Limits};
 use crate::state::failures::Failures;
@@ -42,8 +33,7 @@ use crate::state::queue::{CHANGES_MAX, Queue};
 use crate::state::request::{Done, Request};
 use crate::state::timings::Timings;
 use crate::state::watermark::Watermark;
-use crate::write::Writer;
-use crate::write::change;
+use crate::write::{Writer, change};
 use parking_lot::Mutex;
 use ramekin_base::limits::payload_max;
 use ramekin_base::lock::Ranked;

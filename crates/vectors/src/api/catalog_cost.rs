@@ -8,9 +8,8 @@
 //! Most stores hold thousands of collections that are configured alike: they keep one configuration between them, booked
 //! once. Sizes are counts times constants, on the side of too much.
 
-use crate::api::AliasAction;
 use crate::api::op::MetaOp;
-use crate::api::{CollectionConfig, FieldConfig, VectorConfig};
+use crate::api::{AliasAction, CollectionConfig, FieldConfig, VectorConfig};
 use ramekin_fields::Path;
 use ramekin_memory::Reservation;
 use std::hash::{DefaultHasher, Hasher};

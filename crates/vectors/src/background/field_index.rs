@@ -9,19 +9,13 @@
 //! Whether an index is new, a segment is, or too much has changed: what is missing is built, and nothing else decides.
 
 use crate::api::CollectionConfig;
-use crate::background::manifest;
 use crate::background::merge::Cursor;
-use crate::background::patch_compaction;
-use crate::background::{MERGE, Reporter};
+use crate::background::{MERGE, Reporter, manifest, patch_compaction};
 use crate::collection::Collection;
 use crate::collection::health::FaultKind;
-use crate::inner::StoreInner;
-use crate::inner::idle;
+use crate::inner::{StoreInner, idle};
 use crate::payload;
-use crate::segment::field::FieldIndex;
-use crate::segment::field::FieldJson;
-use crate::segment::field::is_much;
-use crate::segment::field::stale_rows;
+use crate::segment::field::{FieldIndex, FieldJson, is_much, stale_rows};
 use crate::segment::meta::Walk;
 use crate::segment::overlay::PatchRun;
 use crate::segment::{Segment, SegmentView};

@@ -13,14 +13,13 @@
 //! not worth an edit, since replay begins at the head's.
 
 use crate::api::CollectionConfig;
+use crate::api::op::CollectionId;
 use crate::collection::Collection;
 use crate::collection::catalog::{AliasChange, Catalog, Collections};
-use crate::segment::field::FieldJson;
-
-use crate::api::op::CollectionId;
 use crate::collection::health::FaultKind;
 use crate::inner::StoreInner;
 use crate::segment::delete_file::DeleteFile;
+use crate::segment::field::FieldJson;
 use crate::segment::{Segment, SegmentView};
 use parking_lot::MutexGuard;
 use ramekin_base::lock::Guard;

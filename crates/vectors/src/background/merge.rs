@@ -12,13 +12,11 @@
 //!
 //! Everything is read in streams past the page cache: a merge must not push out what queries use.
 
-use crate::api::codec::read_number;
-use crate::api::codec::read_uuid;
+use crate::api::codec::{read_number, read_uuid};
 use crate::background::flush::NONE;
 use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::segment::Segment;
-use crate::segment::meta::Walk;
-use crate::segment::meta::{NUMBERS, PAYLOAD, PAYLOAD_AT, UUIDS};
+use crate::segment::meta::{NUMBERS, PAYLOAD, PAYLOAD_AT, UUIDS, Walk};
 use crate::segment::ordinals::Present;
 use crate::segment::overlay::{PatchRun, PatchRunCursor};
 use crate::segment::write::{Row, Rows};

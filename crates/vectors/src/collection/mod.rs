@@ -17,10 +17,8 @@ pub(crate) mod structures;
 pub(crate) mod usage;
 
 use crate::api::catalog_cost::HeldConfig;
-use crate::api::{Batch, FieldConfig, Progress};
-use crate::segment::field::FieldIndex;
-
 use crate::api::op::CollectionId;
+use crate::api::{Batch, FieldConfig, Progress};
 use crate::collection::health::{FaultKind, Health};
 use crate::collection::recall_monitor::RecallMonitor;
 use crate::collection::structures::Structures;
@@ -32,6 +30,7 @@ use crate::memtable::moment::{Moment, MomentRead};
 use crate::memtable::patches::PATCH_BYTES;
 use crate::memtable::{CLEAN, Memtable};
 use crate::payload::log::PayloadAt;
+use crate::segment::field::FieldIndex;
 use crate::segment::{Segment, SegmentView};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};

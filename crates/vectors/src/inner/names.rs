@@ -1,7 +1,6 @@
 //! Operations on names: what a change of collections, configurations and aliases takes, and how it is done.
 
-use crate::api::catalog_cost::actions_bytes;
-use crate::api::catalog_cost::{HeldConfig, collection_bytes, config_bytes, json_bytes};
+use crate::api::catalog_cost::{HeldConfig, actions_bytes, collection_bytes, config_bytes, json_bytes};
 use crate::api::op::MetaOp;
 use crate::api::{CollectionConfig, FieldConfig};
 use crate::collection::Collection;

@@ -8,8 +8,7 @@
 use crate::api::{Held, Page, Parts, PayloadParts, Record, VectorParts};
 use crate::collection::Collection;
 use crate::memtable::ColumnData;
-use crate::payload;
-use crate::payload::log;
+use crate::payload::{self, log};
 use crate::query::env::QueryEnv;
 use crate::query::index_filter::IndexFilterResult;
 use crate::query::payload_filter::PayloadFilter;

@@ -6,10 +6,9 @@
 //!                ─► the best of all ─► their payloads and vectors
 //! ```
 
-use crate::api::check;
 use crate::api::{
     CollectionConfig, Held, Parts, PayloadParts, Profile, Query, Record, Scored, Stages, Target, VectorConfig,
-    VectorParts,
+    VectorParts, check,
 };
 use crate::collection::{Collection, MemtableView, View};
 use crate::memtable::top::{Found, TopK};

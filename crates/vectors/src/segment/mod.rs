@@ -22,27 +22,16 @@ pub(crate) mod overlay;
 pub(crate) mod patch_tree;
 pub(crate) mod write;
 
-use crate::api::codec::read_number;
-use crate::api::codec::read_uuid;
-use crate::api::codec::row_in;
+use crate::api::codec::{read_number, read_uuid, row_in};
+use crate::lock;
 use crate::memtable::delete_bitmap::{CHUNK_BYTES, DeleteBitmap};
 use crate::payload::log;
-use crate::payload::texts::FETCH_BYTES;
-use crate::segment::field::FieldIndex;
-use crate::segment::meta::FENCES;
-use crate::segment::meta::FILTER;
-use crate::segment::meta::NUMBERS;
-use crate::segment::meta::PAYLOAD;
-use crate::segment::meta::PAYLOAD_AT;
-use crate::segment::meta::SegmentMeta;
-use crate::segment::meta::UUIDS;
-use crate::segment::meta::VectorMeta;
-use crate::segment::meta::index_tag;
-use crate::segment::meta::present_tag;
-
-use crate::lock;
-use crate::payload::texts;
+use crate::payload::texts::{self, FETCH_BYTES};
 use crate::segment::delete_file::DeleteFile;
+use crate::segment::field::FieldIndex;
+use crate::segment::meta::{
+    FENCES, FILTER, NUMBERS, PAYLOAD, PAYLOAD_AT, SegmentMeta, UUIDS, VectorMeta, index_tag, present_tag,
+};
 use crate::segment::ordinals::Present;
 use crate::segment::patch_tree::{PatchTree, PatchView};
 use parking_lot::{Mutex, RwLock};
@@ -60,6 +49,7 @@ use std::sync::atomic::AtomicBool;
 /// Ids of a page, by kind.
 const NUMBERS_PER_PAGE: usize = ramekin_base::limits::PAGE / 8;
 const UUIDS_PER_PAGE: usize = ramekin_base::limits::PAGE / 16;
+
 pub(crate) struct Segment {
     pub(crate) name: String,
     pub(crate) file: Arc<PageFile>,

@@ -9,10 +9,8 @@
 //! A segment has a few runs of payloads; the newest that holds a row has its payload. An empty text
 //! means that the point has none.
 
-use crate::api::codec::read_number;
-use crate::api::codec::row_in;
-use crate::payload::texts;
-use crate::payload::texts::FETCH_BYTES;
+use crate::api::codec::{read_number, row_in};
+use crate::payload::texts::{self, FETCH_BYTES};
 use crate::segment::delete_file::bitmap_bytes;
 use crate::segment::meta::Walk;
 use ramekin_base::limits::PAGE;

@@ -12,9 +12,8 @@
 
 use crate::api::CollectionConfig;
 use crate::segment::bloom;
-use crate::segment::meta::Walk;
 use crate::segment::meta::{
-    FENCES, FILTER, NUMBERS, PAYLOAD, PAYLOAD_AT, SegmentMeta, UUIDS, VectorMeta, index_tag, present_tag,
+    FENCES, FILTER, NUMBERS, PAYLOAD, PAYLOAD_AT, SegmentMeta, UUIDS, VectorMeta, Walk, index_tag, present_tag,
 };
 use crate::segment::ordinals::Ordinals;
 use ramekin_ann::{BuildOptions, Source, Work};

@@ -9,8 +9,7 @@
 //! What must wait for its collection stays where it is, and what is behind it goes by: the bound holds for all of it.
 
 use crate::api::op::CollectionId;
-use crate::state::request::Change;
-use crate::state::request::Request;
+use crate::state::request::{Change, Request};
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
 use ramekin_base::{Error, Result};

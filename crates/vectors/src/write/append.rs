@@ -6,8 +6,7 @@
 //! ```
 
 use crate::api::Batch;
-use crate::api::op;
-use crate::api::op::RECORD_BYTES;
+use crate::api::op::{self, RECORD_BYTES};
 use crate::collection::health::FaultKind;
 use crate::collection::{Collection, Located};
 use crate::memtable::{CLEAN, Memtable};

@@ -9,14 +9,13 @@
 //! The log has the whole new payload, so replay reads nothing. The pieces of a change are made in `change.rs`.
 
 use crate::api::{Parts, PayloadChange, PayloadParts};
-use crate::background;
 use crate::collection::{Collection, Located};
 use crate::inner::StoreInner;
 use crate::memtable::patches::PATCH_BYTES;
-use crate::payload;
 use crate::payload::log::PayloadAt;
 use crate::query::read;
 use crate::write::change::REWRITE_POINTS;
+use crate::{background, payload};
 use ramekin_base::limits::payload_max;
 use ramekin_base::{Error, PointId, Result};
 use ramekin_log::Lsn;
