@@ -73,6 +73,22 @@ fn the_page_for_operators_names_every_warning_of_the_log() {
     assert!(lines >= 14, "{lines} lines of the log were found");
 }
 
+/// What people look for in an incident stands where the page says, and the map leads to the page.
+#[test]
+fn things_are_where_the_page_says() {
+    assert!(read("ARCHITECTURE.md").contains("(docs/WHERE.md)"));
+    let (page, mut found) = (read("docs/WHERE.md"), 0);
+    for line in page.lines().filter(|line| line.starts_with("| a ")) {
+        let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
+        assert!(!quoted.is_empty() && quoted.len() % 2 == 0, "{line}");
+        for place in quoted.chunks(2) {
+            assert!(read(place[0]).contains(place[1]), "{} has no `{}`", place[0], place[1]);
+        }
+        found += 1;
+    }
+    assert_eq!(found, 10);
+}
+
 /// Where a page says that something is in a file of the tree, it is there.
 #[test]
 fn files_that_pages_name_are_there() {
