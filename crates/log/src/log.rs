@@ -51,8 +51,8 @@ pub struct Log {
     page: Aligned,
     current: Current,
     file_bytes: u64,
-    /// Files that were trimmed, and are still on the disk.
-    trimmed: Vec<Arc<LogFile>>,
+    /// Files that were trimmed, and are still on the disk: whether one has its name, or only readers that have pinned it.
+    trimmed: Vec<(Arc<LogFile>, bool)>,
     /// What the start dropped from the end.
     cut: Option<Cut>,
     /// Why writes are closed.
@@ -255,19 +255,19 @@ impl Log {
     }
 
     /// Removes the files that hold nothing from `before` on, and those that could not be removed the last time. Readers that
-    /// are at them go on.
+    /// are at them go on; a file is closed here once they have left it, since that gives its space back, which may take a while.
     pub fn trim(&mut self, before: Lsn) -> Result<()> {
-        self.trimmed.extend(self.shared.trim(before));
+        self.trimmed.extend(self.shared.trim(before).into_iter().map(|file| (file, true)));
         let mut outcome = Ok(());
-        self.trimmed.retain(|file| {
-            // The names need not be gone after a crash: the next open removes them.
-            match self.disk.rename(file.file.path(), None) {
-                Err(error) if error.kind() != Kind::NotFound => {
-                    outcome = Err(error);
-                    true
+        self.trimmed.retain_mut(|(file, has_name)| {
+            if *has_name {
+                // The names need not be gone after a crash: the next open removes them.
+                match self.disk.rename(file.file.path(), None) {
+                    Err(error) if error.kind() != Kind::NotFound => outcome = Err(error),
+                    _ => *has_name = false,
                 }
-                _ => false,
             }
+            *has_name || Arc::strong_count(file) > 1
         });
         outcome
     }
@@ -285,7 +285,7 @@ impl Log {
 
     /// Bytes of all files, reserved space included.
     pub fn bytes_on_disk(&self) -> u64 {
-        self.shared.bytes() + self.trimmed.iter().map(|file| file.len()).sum::<u64>()
+        self.shared.bytes() + self.trimmed.iter().map(|(file, _)| file.len()).sum::<u64>()
     }
 
     /// `Closed` after a write or a sync that failed.

@@ -56,6 +56,9 @@ impl LogFiles {
     pub(crate) fn trim(&self, before: Lsn) -> Vec<Arc<LogFile>> {
         let mut files = self.files.write();
         let gone = files.partition_point(|file| file.start <= before).saturating_sub(1);
+        if gone == 0 {
+            return Vec::new();
+        }
         let (trimmed, kept) = files.split_at(gone);
         let (trimmed, kept) = (trimmed.to_vec(), kept.into());
         *files = kept;

@@ -216,7 +216,10 @@ fn what_is_pinned_is_read_after_it_was_trimmed() {
     assert_eq!(reads(&pinned, kept).unwrap(), [1; 50_000]);
     assert_eq!(reads(&pinned, newest).unwrap(), [40; 50_000]);
     assert_eq!(reads(&pinned, later[15]).err().unwrap().kind(), Kind::NotFound);
+    let held = log.bytes_on_disk();
     drop((pinned, reader));
+    log.trim(newest).unwrap();
+    assert!(log.bytes_on_disk() < held, "what nobody reads any more is closed");
 }
 
 /// Wherever one byte of a record is changed, no record is lost in silence but those of the last commit.

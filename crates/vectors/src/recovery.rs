@@ -172,13 +172,15 @@ pub(crate) fn replay(shared: &Arc<StoreInner>, durable: Range<Lsn>, meta_from: L
             _ if short.is_short() => Ok(()),
             Op::Upsert { collection, batch, payloads_at } => {
                 let Some(collection) = replayed(shared, collection, lsn) else { return Ok(()) };
-                replay_room(shared, &collection, &batch)?;
                 let parts = [(lsn, 0..batch.ids.len(), &payloads_at[..])];
-                shared.apply_parts(&collection, &batch, &parts, seqno, Located::default())
+                with_room(shared, &|| {
+                    replay_room(shared, &collection, &batch)?;
+                    shared.apply_parts(&collection, &batch, &parts, seqno, Located::default())
+                })
             }
             Op::Delete { collection, ids } => {
                 let Some(collection) = replayed(shared, collection, lsn) else { return Ok(()) };
-                collection.apply_delete(&shared.pages, &ids, lsn, Located::default())
+                with_room(shared, &|| collection.apply_delete(&shared.pages, &ids, lsn, Located::default()))
             }
             Op::Payloads { collection, ids, texts } => {
                 let Some(collection) = replayed(shared, collection, lsn) else { return Ok(()) };
@@ -191,6 +193,20 @@ pub(crate) fn replay(shared: &Arc<StoreInner>, durable: Range<Lsn>, meta_from: L
     log.set_file_bytes(shared.limits().log_file_bytes());
     log.trim(log_from)?;
     Ok(log)
+}
+
+/// Applies a record, where nothing of it is done if it finds no memory: then what is new is written out first.
+fn with_room(shared: &StoreInner, apply: &dyn Fn() -> Result<()>) -> Result<()> {
+    loop {
+        match apply() {
+            Err(error) if error.kind().is_memory() => {
+                if !shared.rotate_largest()? || !background::flush_waiting(shared)? {
+                    return Err(error);
+                }
+            }
+            applied => return applied,
+        }
+    }
 }
 
 fn replay_meta(shared: &StoreInner, op: MetaOp, lsn: Lsn, short: &mut Short) -> Result<()> {

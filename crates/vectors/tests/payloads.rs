@@ -559,3 +559,36 @@ fn hits_of_a_filtered_search_pass_it_as_they_are_shown() {
         store.close();
     }
 }
+
+/// Of writes that share a commit a later one may replace points of an earlier one, wherever those will stand.
+#[test]
+fn writes_of_one_group_may_replace_points_of_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = open(folder.path(), 64, false);
+    create(&store);
+    let batch = |ids: &[u64]| Batch {
+        ids: ids.iter().map(|id| PointId::Num(*id)).collect(),
+        columns: vec![Column {
+            name: String::new(),
+            dim: DIM,
+            present: (0..ids.len() as u32).collect(),
+            data: vec![1.0; ids.len() * DIM],
+        }],
+        payloads: vec!["".into(); ids.len()],
+    };
+    let all: Vec<u64> = (0..20_000).collect();
+    let (done, answers) = mpsc::sync_channel(4);
+    let put = |write| {
+        let done = done.clone();
+        let done = Box::new(move |outcome: Result<Written, _>| done.send(outcome).unwrap());
+        store.write("c", write, Wait::Visible, Vec::new(), done).unwrap();
+    };
+    put(Write::Upsert(batch(&all)));
+    put(Write::Upsert(batch(&[10, 9_000, 17_000])));
+    put(Write::Delete(Selection::Ids([11, 9_001, 17_001].map(PointId::Num).to_vec())));
+    store.step_writer();
+    for _ in 0..3 {
+        answers.recv().unwrap().unwrap();
+    }
+    assert_eq!(store.count("c", &Filter::default(), true).unwrap(), 19_997);
+}

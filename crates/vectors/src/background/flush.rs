@@ -42,12 +42,17 @@ pub(crate) struct FlushRows<'a> {
 }
 
 impl<'a> FlushRows<'a> {
-    pub(crate) fn new(growing: &'a Memtable, log: LogReader, account: &Account) -> Result<Self> {
+    /// `dead_before`: who was dead at a moment at which nobody died, so that no write is seen by half.
+    pub(crate) fn new(
+        growing: &'a Memtable,
+        dead_before: DeleteBitmap,
+        log: LogReader,
+        account: &Account,
+    ) -> Result<Self> {
         // The part is immutable: no slot is added any more.
         let slots = growing.read().slots();
         let memory = account.try_reserve(slots as u64 * 24)?;
         let inner = growing.read();
-        let dead_before = inner.moment().dead;
         let payloads = (0..slots as u32).map(|slot| inner.payload(slot)).collect();
         let mut order: Vec<u32> = (0..slots as u32).filter(|slot| !dead_before.get(*slot)).collect();
         sort_by_id(&mut order, inner);

@@ -133,7 +133,11 @@ fn compact_patches_one(shared: &StoreInner) -> Result<bool> {
 fn flush(shared: &StoreInner, name: &str, collection: &Collection, part: &Arc<Memtable>) -> Result<()> {
     shared.reach("seal");
     let account = &shared.accounts.flush;
-    let mut rows = FlushRows::new(part, shared.log_reader()?.or_on(account), account)?;
+    let dead = {
+        let _change = collection.change.lock();
+        part.moment().dead
+    };
+    let mut rows = FlushRows::new(part, dead, shared.log_reader()?.or_on(account), account)?;
     let segment = match rows.is_empty() {
         true => None,
         false => shared.frees(ReserveClaim::Tidy, || build(shared, name, collection, &mut rows, account, FLUSH))?,
@@ -212,8 +216,10 @@ fn merge(shared: &StoreInner, name: &str, collection: &Collection, inputs: Vec<A
     let manifest = shared.manifest.lock();
     let swapped = swap_merged(shared, collection, &rows, segment.as_ref());
     drop(rows);
-    if let Some(segment) = segment.as_ref().filter(|_| swapped.is_err()) {
-        shared.storage.discard(&segment.name)?;
+    if swapped.is_err() {
+        // What its inputs had changed may be in files by now.
+        collection.publish();
+        segment.iter().try_for_each(|segment| shared.storage.discard(&segment.name))?;
     }
     swapped?;
     settle(shared, collection, segment, manifest)

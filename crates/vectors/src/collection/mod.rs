@@ -24,7 +24,6 @@ use crate::collection::recall_monitor::RecallMonitor;
 use crate::collection::structures::Structures;
 use crate::collection::usage::Usage;
 use crate::lock;
-use crate::memtable::delete_bitmap::DeleteBitmap;
 use crate::memtable::fields::BatchFields;
 use crate::memtable::moment::{Moment, MomentRead};
 use crate::memtable::patches::PATCH_BYTES;
@@ -261,31 +260,36 @@ impl Collection {
     }
 
     /// Looks up where points stand in segments, and books what their deaths take.
-    pub(crate) fn locate(&self, pages: &Pages, ids: &[PointId]) -> Result<Located> {
+    pub(crate) fn locate(&self, pages: &Pages, ids: &[PointId], kills: Kills) -> Result<Located> {
         let (mut located, view) = (Located::default(), self.view.load_full());
         located.look(pages, ids, view.segments.iter().map(|segment| segment.own.clone()))?;
-        located.book(&view, ids.len(), |bytes| self.deaths_account.try_reserve(bytes))?;
+        located.memory = Some(self.deaths_account.try_reserve(located.deaths_bytes(&view, ids.len(), kills))?);
         Ok(located)
     }
 
-    /// Keeps changes out, with every segment of the view looked at: one that came since `located` was made is looked at before.
+    /// Keeps changes out, with every segment of the view looked at and all deaths booked: a segment that came since `located` was
+    /// made is looked at before, and what writes of the same group have added is booked.
     fn begin(
         &self,
         pages: &Pages,
         ids: &[PointId],
         located: &mut Located,
+        kills: Kills,
     ) -> Result<(Guard<MutexGuard<'_, ()>>, Arc<View>, Reservation)> {
         loop {
             let change = self.change.lock();
             let view = self.view.load_full();
             let missing: Vec<_> =
                 view.segments.iter().map(|held| &held.own).filter(|held| !located.knows(held)).collect();
-            if let (true, Some(memory)) = (missing.is_empty(), located.memory.take()) {
+            let needed = located.deaths_bytes(&view, ids.len(), kills);
+            let memory = located.memory.take().filter(|memory| missing.is_empty() && memory.bytes() >= needed);
+            if let Some(memory) = memory {
                 return Ok((change, view, memory));
             }
             drop(change);
             located.look_patiently(pages, ids, &missing)?;
-            located.book(&view, ids.len(), |bytes| retry_while_busy(|| self.deaths_account.try_reserve(bytes)))?;
+            let needed = located.deaths_bytes(&view, ids.len(), kills);
+            located.memory = Some(retry_while_busy(|| self.deaths_account.try_reserve(needed))?);
         }
     }
 
@@ -299,7 +303,7 @@ impl Collection {
         fields: Option<BatchFields>,
         mut located: Located,
     ) -> Result<()> {
-        let (change, view, mut memory) = self.begin(pages, &batch.ids, &mut located)?;
+        let (change, view, mut memory) = self.begin(pages, &batch.ids, &mut located, Kills::All)?;
         view.active.touch(logged.lsn);
         view.active.insert(batch, payloads, fields, logged.seqno, &mut memory);
         view.immutable.iter().for_each(|part| part.kill(&batch.ids, &mut memory));
@@ -311,7 +315,7 @@ impl Collection {
     }
 
     pub(crate) fn apply_delete(&self, pages: &Pages, ids: &[PointId], lsn: Lsn, mut located: Located) -> Result<()> {
-        let (change, view, mut memory) = self.begin(pages, ids, &mut located)?;
+        let (change, view, mut memory) = self.begin(pages, ids, &mut located, Kills::All)?;
         view.active.touch(lsn);
         view.memtables().for_each(|part| part.kill(ids, &mut memory));
         located.kill(&mut memory);
@@ -331,7 +335,7 @@ impl Collection {
         memory: &mut Reservation,
         mut located: Located,
     ) -> Result<()> {
-        let (change, view, _) = self.begin(pages, ids, &mut located)?;
+        let (change, view, _) = self.begin(pages, ids, &mut located, Kills::None)?;
         let mut changes: Vec<_> = ids.iter().copied().zip(payloads.iter().copied()).collect();
         for (at, part) in view.memtables().enumerate() {
             part.set_payloads(&mut changes, at > 0, memory)?;
@@ -382,7 +386,7 @@ impl Collection {
 pub(crate) struct Located {
     /// Of each segment that was looked at, which of the points stand in it, and their rows.
     segments: Vec<(Arc<Segment>, Lists)>,
-    /// `None`: it was not booked yet.
+    /// For deaths; `None`: it was not booked yet.
     memory: Option<Reservation>,
 }
 
@@ -399,6 +403,13 @@ fn retry_while_busy<T>(mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
         tried = attempt();
     }
     tried
+}
+
+/// Whether points of a write that stand in a part die there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kills {
+    All,
+    None,
 }
 
 /// Which of the points, and its row.
@@ -438,15 +449,15 @@ impl Located {
         segments.iter().try_for_each(one)
     }
 
-    /// Books what deaths of the points may take: chunks that a view holds are copied.
-    fn book(&mut self, view: &View, points: usize, reserve: impl FnOnce(u64) -> Result<Reservation>) -> Result<()> {
+    /// What deaths of so many points may take: chunks that a view holds are copied.
+    fn deaths_bytes(&self, view: &View, points: usize, kills: Kills) -> u64 {
+        if kills == Kills::None {
+            return 0;
+        }
         let of_segment =
             |(segment, lists): &(Arc<Segment>, Lists)| segment.deaths_bytes(lists.iter().map(|list| list.len()).sum());
         let sealed: u64 = self.segments.iter().map(of_segment).sum();
-        let new: u64 = view.memtables().map(|part| part.deaths_bytes(points)).sum();
-        // And in a memtable that is begun meanwhile.
-        self.memory = Some(reserve(sealed + new + DeleteBitmap::bytes(points))?);
-        Ok(())
+        sealed + view.memtables().map(|part| part.deaths_bytes(points)).sum::<u64>()
     }
 
     /// Bytes of where so many points stand: each is alive in one segment at most.

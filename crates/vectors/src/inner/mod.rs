@@ -245,6 +245,20 @@ impl StoreInner {
         self.largest_active().map_or(Ok(false), |collection| collection.rotate())
     }
 
+    /// Rotates the active part with the most changed payloads: they go when it is flushed. False: none has any.
+    pub(crate) fn rotate_most_changed(&self) -> Result<bool> {
+        let changed = |collection: &Arc<Collection>| collection.view.load().active.moment.changes();
+        let collections = self.collections();
+        let sized = collections.iter().map(|collection| (changed(collection), collection));
+        let most = sized.max_by_key(|(changes, _)| *changes).filter(|(changes, _)| *changes > 0);
+        most.map_or(Ok(false), |(_, collection)| collection.rotate())
+    }
+
+    /// Bytes of the changed payloads of the collection that has the most of them.
+    pub(crate) fn largest_patches(&self) -> u64 {
+        self.collections().iter().map(|collection| collection.patch_bytes()).max().unwrap_or(0)
+    }
+
     pub(crate) fn has_immutable(&self) -> bool {
         self.collections().iter().any(|collection| !collection.view.load().immutable.is_empty())
     }

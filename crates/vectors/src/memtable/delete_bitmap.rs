@@ -6,7 +6,7 @@
 //!   a view of an earlier moment               a death copies the chunk that it falls into, if a view holds it
 //! ```
 //!
-//! So a reader that holds one sees the deaths of one moment, whatever dies meanwhile, and a lookup costs one indirection.
+//! So a reader that holds one sees the deaths of one moment, whatever dies meanwhile, and a lookup costs two indirections.
 
 use ramekin_memory::Reservation;
 use std::sync::Arc;

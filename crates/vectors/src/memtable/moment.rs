@@ -50,6 +50,11 @@ impl Moment {
         MomentRead { inner: memtable.read(), moment: self }
     }
 
+    /// Payloads that changed since their slot was appended, those that changed again included.
+    pub(crate) fn changes(&self) -> usize {
+        self.changed.len()
+    }
+
     pub(crate) fn live(&self) -> u64 {
         u64::from(self.slots) - self.dead.count()
     }

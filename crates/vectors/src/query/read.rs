@@ -355,5 +355,5 @@ pub(crate) fn word(view: &ReadView<'_>, place: Place, path: &Path, key: &[u8]) -
     found
         .and_then(|value| value.as_str())
         .map(str::to_owned)
-        .ok_or_else(|| Error::busy("a point has changed; try again"))
+        .ok_or_else(|| Error::corrupt("a value of an index does not stand in its payload"))
 }

@@ -7,7 +7,7 @@
 
 use crate::collection::{Collection, View};
 use crate::query::env::QueryEnv;
-use ramekin_base::Result;
+use ramekin_base::{Error, Result, cancel};
 use ramekin_log::LogReader;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -33,10 +33,15 @@ impl<'a> ReadView<'a> {
         loop {
             let view = collection.view.load_full();
             let log = reader.pin();
-            // What a view needs may be trimmed before the log is pinned, but not what the newest view needs.
+            // What a view needs may be trimmed before the log is pinned, but not what the newest view of a collection needs.
             if log.start() <= view.needs_from() {
                 return Ok(Self { env, view, log });
             }
+            // No newer one comes of a collection that is gone, and nobody keeps its log.
+            if collection.is_dropped() {
+                return Err(Error::not_found("the collection was deleted"));
+            }
+            cancel::check()?;
         }
     }
 }
@@ -180,5 +185,37 @@ mod tests {
             drop(kept);
             store.close();
         }
+    }
+
+    /// Whose log is gone with it: a view of a collection that was deleted is refused, and does not wait for a newer one.
+    #[test]
+    fn a_collection_that_was_deleted_is_pinned_by_nobody() {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
+        let store = open(folder.path(), clock.clone());
+        let vectors = || BTreeMap::from([(UNNAMED.to_owned(), VectorConfig::new(1, MetricName::Dot))]);
+        store.create_collection("c", CollectionConfig::new(vectors())).unwrap();
+        write(&store, Write::Upsert(batch(&[PointId::Num(1)], 1)));
+        let gone = store.shared().find("c").unwrap();
+        assert!(store.drop_collection("c").unwrap());
+        store.create_collection("c", CollectionConfig::new(vectors())).unwrap();
+        // Until the log has gone on by more than a file, and what it began with is trimmed.
+        let log = store.shared().env.log().unwrap().clone();
+        for round in 0..400 {
+            let ids: Vec<PointId> = (0..400).map(PointId::Num).collect();
+            let payloads = (0..400).map(|_| format!("{{\"t\":\"{}\"}}", "x".repeat(400)).into()).collect();
+            write(&store, Write::Upsert(Batch { payloads, ..batch(&ids, round) }));
+            if round % 20 == 19 {
+                _ = store.rotate_for_tests("c").unwrap();
+                clock.advance(Duration::from_secs(3));
+                while store.step() {}
+            }
+            if log.pin().start() > gone.view.load().needs_from() {
+                break;
+            }
+        }
+        assert!(log.pin().start() > gone.view.load().needs_from(), "the log was trimmed");
+        let refused = ReadView::pin(&store.shared().env, &gone).err().unwrap();
+        assert_eq!(refused.kind(), ramekin_base::Kind::NotFound);
+        store.close();
     }
 }

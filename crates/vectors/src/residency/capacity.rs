@@ -1,7 +1,7 @@
 //! What collections will take, before there is any data: every structure by its formula, inside a budget.
 //!
 //! ```text
-//!   points, vectors, payload ─► sections of one flushed segment ─► who is resident (`residency_plan.rs`) ─► a line a structure:
+//!   points, vectors, payload ─► sections of one flushed segment ─► who is resident (`choice.rs`) ─► a line a structure:
 //!                                                                 in memory settled, on disk, at the peak of a build
 //! ```
 //!

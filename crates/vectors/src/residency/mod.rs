@@ -1,7 +1,7 @@
 //! Which sections of segments are resident under the present budget.
 //!
 //! ```text
-//!   sections of all collections ─► sizes ─► `residency_plan.rs` ─► these: loaded, the others: paged
+//!   sections of all collections ─► sizes ─► `choice.rs` ─► these: loaded, the others: paged
 //!   room = budget - what others hold or have for good - room for new points and headroom (idle: a small headroom)
 //! ```
 //!

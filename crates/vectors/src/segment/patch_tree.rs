@@ -9,7 +9,7 @@
 //!
 //! A patch compaction takes all of `active` at once, so that what it walks several times stays as it is. What it
 //! could not write goes back below what came meanwhile. Patch compactions, flushes, merges and manifests exclude
-//! each other by `StoreInner::manifest`; only the writer adds to `active`.
+//! each other by `StoreInner::manifest`; who adds to `active` holds `Collection::change`.
 
 use crate::lock;
 use crate::memtable::CLEAN;

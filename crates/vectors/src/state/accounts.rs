@@ -74,15 +74,15 @@ impl Accounts {
     pub(crate) fn new(parent: &Account, limits: Limits) -> Result<Self> {
         let growing = parent.child(
             "growing",
-            "points x (112 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
+            "points x (120 + vectors x (dim x 4 + 16)) + an open chunk a vector name, in steps of 64 KiB",
         );
         let accounts = Self {
             catalog: parent.child("catalog", catalog_cost::FORMULA).lasting(),
-            patches: growing.child("patches", "changed payloads of sealed points x 64"),
+            patches: growing.child("patches", "changed payloads x 24, x 64 while they are written"),
             growing: growing.with_limit(limits.memtable_bytes),
             segments: parent.child(
                 "segments",
-                "segments x 4 KiB + points / 8 + pages x 8 + ids pages x 16 + overlays + indexes of fields",
+                "segments x 4 KiB + points / 8 + chunks of dead rows that views hold + pages x 8 + ids pages x 16 + overlays + indexes of fields",
             ),
             flush: parent.child("seal", "buffers and index build of one seal").with_limit(limits.flush_work),
             merge: parent

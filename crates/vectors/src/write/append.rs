@@ -8,7 +8,7 @@
 use crate::api::Batch;
 use crate::api::op::{self, RECORD_BYTES};
 use crate::collection::health::FaultKind;
-use crate::collection::{Collection, Located};
+use crate::collection::{Collection, Kills, Located};
 use crate::memtable::{CLEAN, Memtable};
 use crate::payload::log::PayloadAt;
 use crate::state::request::Tell;
@@ -158,7 +158,7 @@ impl Writer {
         let bytes = Located::bytes(ids.len());
         let book = || self.shared.accounts.queries.try_reserve(bytes);
         let looked = (ids.len() > LOOKED_FREE).then(book).transpose()?;
-        let located = collection.locate(&self.shared.pages, ids);
+        let located = collection.locate(&self.shared.pages, ids, Kills::All);
         let located = located.inspect_err(|error| self.shared.noted(collection, FaultKind::Read, error))?;
         Ok((located, looked))
     }

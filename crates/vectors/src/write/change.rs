@@ -13,8 +13,8 @@
 //! gives once: one that ended half-way is simply sent again.
 
 use crate::api::{Batch, Column, Mode, Parts, PayloadChange, Selection, Write};
-use crate::collection::Collection;
 use crate::collection::health::FaultKind;
+use crate::collection::{Collection, Kills};
 use crate::inner::StoreInner;
 use crate::query::read;
 use crate::state::request::{Change, Log, Piece, Reply, Request, What};
@@ -127,13 +127,15 @@ impl Changer<'_> {
 
     /// Sees a piece through; `memory` is what its data holds until it is applied.
     fn log(&mut self, what: What, memory: Vec<Reservation>) -> Result<()> {
-        let locate = |ids: &[PointId]| self.collection.locate(&self.shared.pages, ids);
+        let locate = |ids: &[PointId], kills| self.collection.locate(&self.shared.pages, ids, kills);
         let located = match &what {
-            What::Delete(ids) => vec![locate(ids)?],
-            What::Upserts(batches) => batches.iter().map(|batch| locate(&batch.ids)).collect::<Result<_>>()?,
+            What::Delete(ids) => vec![locate(ids, Kills::All)?],
+            What::Upserts(batches) => {
+                batches.iter().map(|batch| locate(&batch.ids, Kills::All)).collect::<Result<_>>()?
+            }
             What::Payloads(points) => {
                 let ids: Vec<PointId> = points.iter().map(|(id, _)| *id).collect();
-                vec![locate(&ids)?]
+                vec![locate(&ids, Kills::None)?]
             }
         };
         (self.log)(Piece { what, located, asker: self.asker.clone() })?;

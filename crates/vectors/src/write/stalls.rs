@@ -34,6 +34,9 @@ pub(super) enum Hold {
     Until(Duration),
 }
 
+/// Patches of one collection are worth a run if they are one part of so many of what all may be.
+const WORTH_A_RUN: u64 = 8;
+
 /// What new points take beside their own bytes: a chunk that is begun, and the step in which memory is booked.
 const BESIDE_POINTS: u64 = 256 << 10;
 
@@ -144,11 +147,14 @@ impl Writer {
             match self.shared.promise_patches(points) {
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
-                    if !self.shared.compact_largest_patches()
-                        && !self.shared.rotate_largest()?
-                        && !self.shared.has_waiting()
-                    {
-                        return Err(error);
+                    let goes = self.shared.compact_largest_patches() || self.shared.rotate_most_changed()?;
+                    if !goes && !self.shared.has_waiting() {
+                        if self.is_alone() {
+                            return Err(error);
+                        }
+                        // Views of readers hold it, and let go of it when they end.
+                        self.hold(collection, Hold::Flush(before, self.soon()));
+                        return Ok(None);
                     }
                     if !self.flush_now(collection, before)? {
                         return Ok(None);
@@ -205,7 +211,9 @@ impl Writer {
             tracing::warn!("could not rotate the oldest memtable: {error}");
         }
         // Half full, so that they are written out before a change has to wait for it.
-        if self.shared.accounts.patches.used() > limits.patch_bytes / 2 {
+        if self.shared.accounts.patches.used() > limits.patch_bytes / 2
+            && self.shared.largest_patches() > limits.patch_bytes / WORTH_A_RUN
+        {
             _ = self.shared.has_waiting() || self.shared.compact_largest_patches();
         }
         // Where nobody does it meanwhile, so that the log does not grow without a bound; else writes wait in the queue.
