@@ -42,6 +42,8 @@ struct Seat {
     tenant: Arc<dyn Tenant>,
     account: Account,
     share: u64,
+    /// Its store was told of a share and has not taken it, or computes anew in any case.
+    is_stale: bool,
     used: Use,
 }
 
@@ -60,14 +62,15 @@ struct Inner {
 impl Arbiter {
     /// With the first store, which has all.
     pub(crate) fn new(budget: &Budget, first: Arc<dyn Tenant>, account: &Account) -> Self {
-        let seat = Seat { tenant: first, account: account.clone(), share: budget.limit(), used: Use::default() };
+        let (share, used) = (budget.limit(), Use::default());
+        let seat = Seat { tenant: first, account: account.clone(), share, is_stale: false, used };
         let (seats, thread, stopped) = (Mutex::new(vec![seat]), Mutex::default(), Default::default());
         Self(Arc::new(Inner { budget: budget.clone(), seats, thread, stopped }))
     }
 
     /// Another store, which was opened with [`IDLE_SHARE`].
     pub(crate) fn add(&self, tenant: Arc<dyn Tenant>, account: &Account, threads: &Threads) -> Result<()> {
-        let seat = Seat { tenant, account: account.clone(), share: 0, used: Use::default() };
+        let seat = Seat { tenant, account: account.clone(), share: 0, is_stale: false, used: Use::default() };
         self.0.seats.lock().push(seat);
         self.look();
         let mut thread = self.0.thread.lock();
@@ -134,7 +137,7 @@ impl Arbiter {
         let planned = planned(&mut seats, total);
         shrink(&mut seats, &planned, Duration::ZERO)?;
         // Whoever has what it had computes anew all the same, from another budget.
-        seats[0].share = 0;
+        seats[0].is_stale = true;
         grow(&mut seats, &planned)
     }
 
@@ -187,7 +190,7 @@ fn shrink(seats: &mut [Seat], planned: &[u64], at_most: Duration) -> Result<()> 
 fn grow(seats: &mut [Seat], planned: &[u64]) -> Result<()> {
     let is_shared = seats.len() > 1;
     for (at, (seat, share)) in
-        seats.iter_mut().zip(planned).enumerate().filter(|(_, (seat, share))| seat.share < **share)
+        seats.iter_mut().zip(planned).enumerate().filter(|(_, (seat, share))| seat.share < **share || seat.is_stale)
     {
         if at > 0
             && let Err(error) = seat.account.set_min_reservation(*share)
@@ -196,7 +199,9 @@ fn grow(seats: &mut [Seat], planned: &[u64]) -> Result<()> {
             seat.account.set_min_reservation(seat.share)?;
             return Err(error);
         }
+        seat.is_stale = true;
         seat.tenant.resize(*share)?;
+        seat.is_stale = false;
         if is_shared {
             tracing::debug!("the share of {} goes from {} to {}", seat.account.path(), Size(seat.share), Size(*share));
             seat.set(*share);

@@ -225,7 +225,15 @@ impl Node {
             inner.arbiter.shrink(bytes, at_most.min(SHRINK_MOST))?;
         }
         inner.budget.set_limit(bytes);
-        inner.arbiter.settle()?;
+        while let Err(error) = inner.arbiter.settle() {
+            let now = inner.clock.now();
+            if error.kind() != Kind::Busy || now >= deadline {
+                return Err(error);
+            }
+            // Requests under way still have what a store needs: they let go of it.
+            inner.budget.root().wait_for_release(LOOK_EVERY.min(deadline - now));
+            inner.budget.set_limit(bytes);
+        }
         let mut over = inner.budget.set_limit(bytes);
         tracing::info!("budget moved to {}{}", Size(bytes), if keep { ", kept over restarts" } else { "" });
         if keep {

@@ -85,6 +85,15 @@ fn is_asleep(toy: &Arc<Toy>) -> bool {
     toy.0.least_share() < MIB
 }
 
+/// Ends the rounds of all when the test does, also where it fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Does `work` round after round until `is_over`, and counts the rounds that were not refused for the moment.
 fn rounds(is_over: &AtomicBool, done: &AtomicU64, mut work: impl FnMut(u64) -> Option<Result<()>>) {
     for round in 0.. {
@@ -122,6 +131,7 @@ fn budget_and_load_move_together_and_nothing_is_refused_for_good() {
                 Some(written.and_then(|()| search(&node, round).map(|_| ())))
             });
         });
+        let _ends = Ends(&is_over);
         for (budget, at) in [(24, 0), (64, 0), (24, 1), (40, 0)] {
             busy.store(at, Ordering::Relaxed);
             let count = |at: usize| done[at].load(Ordering::Relaxed);
@@ -135,7 +145,6 @@ fn budget_and_load_move_together_and_nothing_is_refused_for_good() {
                 count(at) > before[0] + 20 && count(2) > before[1] + 20
             });
         }
-        is_over.store(true, Ordering::Relaxed);
     });
     toys.iter().for_each(|toy| toy.0.close().unwrap());
     node.close();

@@ -218,4 +218,40 @@ mod tests {
         assert_eq!(refused.kind(), ramekin_base::Kind::NotFound);
         store.close();
     }
+
+    #[test]
+    fn no_read_waits_for_a_change_and_names_are_listed_once() {
+        let (folder, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::default()));
+        let store = open(folder.path(), clock.clone());
+        let vectors = || BTreeMap::from([(UNNAMED.to_owned(), VectorConfig::new(1, MetricName::Dot))]);
+        store.create_collection("c", CollectionConfig::new(vectors())).unwrap();
+        let ids: Vec<PointId> = (0..300).map(PointId::Num).collect();
+        write(&store, Write::Upsert(batch(&ids, 0)));
+        assert!(store.rotate_for_tests("c").unwrap());
+        while store.step() {}
+        write(&store, Write::Upsert(batch(&ids[..100], 500)));
+        let collection = store.shared().find("c").unwrap();
+        let (told, done) = mpsc::sync_channel(1);
+        std::thread::scope(|scope| {
+            let change = collection.change.lock();
+            scope.spawn(|| {
+                let (parts, filter) = (Parts::default(), below(600));
+                let counts = [&Filter::default(), &filter].map(|filter| store.count("c", filter, true).unwrap());
+                let info = store.info("c").unwrap().points;
+                let found = store.query("c", &Query::new(Target::Vector(vec![1.0]), 1000)).unwrap().0.value.len();
+                let page = store.scroll("c", None, 1000, &Filter::default(), &parts).unwrap().value.records.len();
+                told.send((counts, info, found, page)).unwrap();
+            });
+            let read = done.recv_timeout(Duration::from_secs(60));
+            drop(change);
+            assert_eq!(read.expect("a read waits for the change"), ([300, 300], 300, 300, 300));
+        });
+        // Whoever looks at all collections shares one list, until there are others.
+        let listed = || store.shared().collections();
+        let before = listed();
+        assert!(Arc::ptr_eq(&before, &listed()));
+        store.create_collection("d", CollectionConfig::new(vectors())).unwrap();
+        assert_eq!((before.len(), listed().len()), (1, 2));
+        store.close();
+    }
 }
