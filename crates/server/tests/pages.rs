@@ -80,7 +80,7 @@ fn things_are_where_the_page_says() {
     let (page, mut found) = (read("docs/WHERE.md"), 0);
     for line in page.lines().filter(|line| line.starts_with("| a ")) {
         let quoted: Vec<&str> = line.split('`').skip(1).step_by(2).collect();
-        assert!(!quoted.is_empty() && quoted.len() % 2 == 0, "{line}");
+        assert!(!quoted.is_empty() && quoted.len().is_multiple_of(2), "{line}");
         for place in quoted.chunks(2) {
             assert!(read(place[0]).contains(place[1]), "{} has no `{}`", place[0], place[1]);
         }
