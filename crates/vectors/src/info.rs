@@ -60,6 +60,7 @@ impl Store {
     }
 }
 
+/// Of each name, the vectors in segments and in memory.
 fn vector_counts(view: &View) -> BTreeMap<String, VectorCount> {
     let mut counts = BTreeMap::<String, VectorCount>::new();
     for (meta, named) in view.segments.iter().flat_map(|segment| segment.vectors()) {

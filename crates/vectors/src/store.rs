@@ -534,13 +534,10 @@ impl Store {
         if !filter.is_empty() {
             return self.shared.read(&collection, || count::count(&self.shared.env, &collection, filter, exact));
         }
-        // Of one moment: no point is on its way from one part to another.
-        let _change = collection.change.lock();
         Ok(collection.view.load().live())
     }
 }
 
-/// Of each name, the vectors in segments and in memory.
 /// The folder of builds' temporary files. What a crash left there is worth nothing.
 fn empty_temp(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
     let temp = folder.join("temp");
