@@ -18,7 +18,6 @@ use ramekin_base::{Error, Result};
 use ramekin_pages::Pages;
 use ramekin_runs::{Entry, Run, RunWriter, Value, View};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Whoever waits for a range looks again so often.
@@ -165,7 +164,7 @@ fn commit<S: Store>(inner: &Inner<S>, tree: &Tree, number: usize, run: Option<Ar
             let runs = tree.state().runs.iter().cloned().chain([run.clone()]).collect();
             tree.set_runs(runs);
             inner.publish(seqno, exec.core.roots());
-            inner.durable.store(seqno, Ordering::Release);
+            inner.made_durable(&mut exec, seqno);
         }
         named.map(|()| seqno)
     };

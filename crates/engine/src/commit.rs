@@ -33,11 +33,10 @@ pub(crate) struct LogSide {
     pub(crate) group: Group,
 }
 
-/// A group that was taken, with what is to happen when it is durable.
-struct Taken<S: Store> {
+/// What readers see when the group that was taken is durable.
+struct Taken {
     last: u64,
     roots: Roots,
-    answers: Vec<Answer<S>>,
 }
 
 /// Whoever leads a commit. The next one may when this is gone, also by a panic.
@@ -119,19 +118,26 @@ impl<S: Store> Inner<S> {
             self.poison(&error);
         }
         group.clear();
-        self.go_on(side, Vec::new())
+        self.go_on(side)
     }
 
     /// A group was handed on: room in the log for the next ones, and what waited for place is staged.
-    pub(crate) fn go_on(&self, side: &mut LogSide, mut answers: Vec<Answer<S>>) -> Vec<Answer<S>> {
+    pub(crate) fn go_on(&self, side: &mut LogSide) -> Vec<Answer<S>> {
         self.fit(side);
         let room = self.make_room(side);
         let mut exec = self.exec.lock();
         if !self.is_poisoned() {
             exec.refuses = room.err();
         }
+        let mut answers = Vec::new();
         self.after(&mut exec, &mut answers);
         answers
+    }
+
+    /// The units up to `seqno` are durable.
+    pub(crate) fn made_durable(&self, exec: &mut Exec<S>, seqno: u64) {
+        exec.made_durable(seqno);
+        self.durable.store(seqno, Ordering::Release);
     }
 
     /// Makes room in the log for both groups: the one that is filled, and the one that is written meanwhile.
@@ -155,26 +161,21 @@ impl<S: Store> Inner<S> {
             let mut exec = self.exec.lock();
             std::mem::swap(&mut exec.core.group, group);
             let roots = exec.core.roots();
-            Taken::<S> { last: exec.core.seqno, roots, answers: std::mem::take(&mut exec.answers) }
+            Taken { last: exec.core.seqno, roots }
         };
         // Units that a panic leaves half written must not be written a second time: it closes the store as a failure does.
         let committed = supervise::caught("a commit of the log", || group.append(log).and_then(|()| log.commit()));
         group.clear();
-        let answers = match committed {
+        match committed {
             Ok(end) => {
                 self.log_end.store(end, Ordering::SeqCst);
                 self.publish(taken.last, taken.roots);
-                self.durable.store(taken.last, Ordering::Release);
-                taken.answers
+                self.made_durable(&mut self.exec.lock(), taken.last);
             }
-            Err(error) => {
-                self.poison(&error);
-                let failed = |(done, _): Answer<S>| (done, Err(error.clone()));
-                taken.answers.into_iter().map(failed).collect()
-            }
-        };
+            Err(error) => self.poison(&error),
+        }
         self.trim(log);
-        self.go_on(side, answers)
+        self.go_on(side)
     }
 
     /// Changes what the executor's lock guards, stages what may go on then, and tells whose answers may leave.

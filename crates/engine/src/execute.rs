@@ -79,8 +79,10 @@ pub(crate) enum Attempt<R> {
 /// All that is changed under the executor's lock.
 pub(crate) struct Exec<S: Store> {
     pub(crate) core: Core,
-    /// Answers that leave when the group is durable.
-    pub(crate) answers: Vec<Answer<S>>,
+    /// The last unit that survives a power cut.
+    durable: u64,
+    /// Answers that leave when the last unit that they may have seen is durable, by its number.
+    answers: Vec<(u64, Answer<S>)>,
     /// Answers that leave at once, as soon as the lock is given up.
     pub(crate) ready: Vec<Answer<S>>,
     pub(crate) waiting: VecDeque<Waiting<S>>,
@@ -113,6 +115,7 @@ pub(crate) struct Around<'a, S> {
 impl<S: Store> Exec<S> {
     pub(crate) fn new(core: Core, waits_for_durable: bool) -> Self {
         Self {
+            durable: core.seqno,
             core,
             answers: Vec::new(),
             ready: Vec::new(),
@@ -273,15 +276,25 @@ impl<S: Store> Exec<S> {
                 let closed = reply.and_then(|_| Err(why.clone()));
                 self.ready.push((done, closed));
             }
-            _ if self.waits_for_durable && !self.core.group.is_empty() => self.answers.push((done, reply)),
+            // Also when what it saw is in the group that is written just now.
+            _ if self.waits_for_durable && self.core.seqno > self.durable => {
+                self.answers.push((self.core.seqno, (done, reply)));
+            }
             _ => self.ready.push((done, reply)),
         }
+    }
+
+    /// The units up to `seqno` are durable: answers that waited for no more leave.
+    pub(crate) fn made_durable(&mut self, seqno: u64) {
+        self.durable = self.durable.max(seqno);
+        let due = self.answers.partition_point(|(seen, _)| *seen <= self.durable);
+        self.ready.extend(self.answers.drain(..due).map(|(_, answer)| answer));
     }
 
     /// Nothing becomes durable any more, neither what is staged already: whoever waits for that is told.
     pub(crate) fn refuse_for_good(&mut self, why: &Error) {
         self.refuses = Some(why.clone());
-        self.ready.extend(self.answers.drain(..).map(|(done, _)| (done, Err(why.clone()))));
+        self.ready.extend(self.answers.drain(..).map(|(_, (done, _))| (done, Err(why.clone()))));
     }
 
     /// Stages a command again whose turn has come.

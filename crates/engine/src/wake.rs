@@ -39,7 +39,7 @@ impl<S: Store> Inner<S> {
             }
             let woken = self.equip(&mut side);
             let told = match &woken {
-                Ok(()) => self.go_on(&mut side, Vec::new()),
+                Ok(()) => self.go_on(&mut side),
                 Err(error) => {
                     self.lay_down(&mut side);
                     self.refuse_writers(error)
@@ -124,7 +124,7 @@ impl<S: Store> Inner<S> {
                 std::mem::swap(&mut exec.core.group, &mut side.group);
             }
             drop(exec);
-            self.go_on(&mut side, Vec::new())
+            self.go_on(&mut side)
         };
         self.tell(told);
         Ok(())

@@ -124,6 +124,33 @@ fn whoever_waits_for_a_commit_that_fails_is_told() {
 }
 
 #[test]
+fn a_read_during_a_commit_waits_for_what_it_saw() {
+    for fails in [false, true] {
+        let (disk, gate, engine) = gated(11);
+        let (tell, told) = mpsc::sync_channel::<Result<Reply>>(10);
+        let submit = |command| {
+            let tell = tell.clone();
+            engine.submit(command, None, Box::new(move |reply| tell.send(reply).unwrap()));
+        };
+        let (first, ()) = during_a_commit(&engine, &gate, || {
+            submit(Command::Get(1));
+            submit(Command::Add { key: 1, by: -2, least: 0 });
+            assert!(told.try_recv().is_err(), "it is told of what is not durable");
+            if fails {
+                disk.set_faults(Faults { sync_fails: Trigger::chance(1.0), ..Faults::default() });
+            }
+        });
+        assert_eq!(first.is_err(), fails);
+        // The commit that it waited for tells it: no other one comes.
+        let (read, refused) = (told.try_recv().unwrap(), told.try_recv().unwrap());
+        match fails {
+            false => assert_eq!((read.unwrap(), refused.unwrap_err().kind()), (Reply::Count(Some(1)), Kind::Invalid)),
+            true => assert!([read, refused].iter().all(|reply| reply.as_ref().unwrap_err().kind() == Kind::Closed)),
+        }
+    }
+}
+
+#[test]
 fn whoever_waits_for_a_commit_that_panics_is_told() {
     let (_, gate, engine) = gated(4);
     gate.close(|call, path| {
