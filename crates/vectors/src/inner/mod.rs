@@ -222,14 +222,18 @@ impl StoreInner {
 
     /// Memory for the changed payloads of so many points; only then may they be logged and applied.
     pub(crate) fn promise_patches(&self, points: usize) -> Result<Reservation> {
-        let (bytes, most) = (points as u64 * PATCH_BYTES, self.limits().patch_bytes);
-        if self.accounts.patches.used() + bytes > most {
+        if self.are_patches_full(points) {
             return Err(Error::busy(format!(
                 "writes are stalled: {} of payload patches wait for compaction, which is the limit; retry",
-                ramekin_base::Size(most)
+                ramekin_base::Size(self.limits().patch_bytes)
             )));
         }
-        self.accounts.patches.try_reserve(bytes)
+        self.accounts.patches.try_reserve(points as u64 * PATCH_BYTES)
+    }
+
+    /// Whether so many more would be above the limit of changed payloads, however much memory there is.
+    pub(crate) fn are_patches_full(&self, points: usize) -> bool {
+        self.accounts.patches.used() + points as u64 * PATCH_BYTES > self.limits().patch_bytes
     }
 
     /// The collection whose active part holds the most memory, if one holds any.

@@ -147,7 +147,10 @@ impl Writer {
             match self.shared.promise_patches(points) {
                 Err(error) if error.kind().is_memory() => {
                     self.flush();
-                    let goes = self.shared.compact_largest_patches() || self.shared.rotate_most_changed()?;
+                    let goes = self.shared.compact_largest_patches()
+                        || self.shared.rotate_most_changed()?
+                        // New points hold the memory, and no changed payload.
+                        || !self.shared.are_patches_full(points) && self.shared.rotate_largest()?;
                     if !goes && !self.shared.has_waiting() {
                         if self.is_alone() {
                             return Err(error);
