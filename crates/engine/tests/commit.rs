@@ -55,12 +55,20 @@ fn writes_the_log(call: gate::Call, path: &Path) -> bool {
 
 /// Begins a commit of one command that waits at the gate, does `work`, and lets it go on.
 fn during_a_commit<T>(engine: &Engine<Counters>, gate: &Gate, work: impl FnOnce() -> T) -> (Result<Reply>, T) {
+    // Opened also when `work` panics, so that whoever waits at it ends and the test fails.
+    struct Opens<'a>(&'a Gate);
+    impl Drop for Opens<'_> {
+        fn drop(&mut self) {
+            self.0.open();
+        }
+    }
     gate.close(writes_the_log);
     std::thread::scope(|scope| {
         let first = scope.spawn(|| engine.execute(add(1)));
         gate.arrived();
+        let opens = Opens(gate);
         let done = work();
-        gate.open();
+        drop(opens);
         (first.join().unwrap(), done)
     })
 }
