@@ -33,12 +33,6 @@ pub(crate) struct LogSide {
     pub(crate) group: Group,
 }
 
-/// What readers see when the group that was taken is durable.
-struct Taken {
-    last: u64,
-    roots: Roots,
-}
-
 /// Whoever leads a commit. The next one may when this is gone, also by a panic.
 struct Turn<'a, S: Store>(&'a Inner<S>);
 
@@ -157,11 +151,11 @@ impl<S: Store> Inner<S> {
     /// Writes and syncs the group that is filled. Returns the answers that may leave.
     pub(crate) fn lead(&self, side: &mut LogSide) -> Vec<Answer<S>> {
         let LogSide { log, group } = side;
-        let taken = {
+        // What readers see when the group is durable.
+        let (last, roots) = {
             let mut exec = self.exec.lock();
             std::mem::swap(&mut exec.core.group, group);
-            let roots = exec.core.roots();
-            Taken { last: exec.core.seqno, roots }
+            (exec.core.seqno, exec.core.roots())
         };
         // Units that a panic leaves half written must not be written a second time: it closes the store as a failure does.
         let committed = supervise::caught("a commit of the log", || group.append(log).and_then(|()| log.commit()));
@@ -169,8 +163,8 @@ impl<S: Store> Inner<S> {
         match committed {
             Ok(end) => {
                 self.log_end.store(end, Ordering::SeqCst);
-                self.publish(taken.last, taken.roots);
-                self.made_durable(&mut self.exec.lock(), taken.last);
+                self.publish(last, roots);
+                self.made_durable(&mut self.exec.lock(), last);
             }
             Err(error) => self.poison(&error),
         }
