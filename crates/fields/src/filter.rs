@@ -217,6 +217,15 @@ impl Filter {
         })
     }
 
+    /// Whether it must be known which vectors a point has.
+    pub fn needs_vectors(&self) -> bool {
+        self.conditions().any(|condition| match condition {
+            Condition::HasVector(_) => true,
+            Condition::Filter(filter) => filter.needs_vectors(),
+            _ => false,
+        })
+    }
+
     /// The keys at the top of a payload that it looks at, each once.
     pub fn keys<'a>(&'a self, room: &SharedReservation) -> Result<Box<[&'a str]>> {
         let mut keys = BookedVec::new(room);

@@ -130,6 +130,17 @@ impl Life {
                 let change = PayloadChange::Merge { keys: format!("{{\"f\":{}}}", rng.below(9)).into(), path: None };
                 self.write(Write::Payload { points: few(rng), change }, model)
             }
+            Step::Together => {
+                let count = 2 + rng.below(7);
+                let mut draw = || match rng.below(8) {
+                    0 => upsert(rng, plan),
+                    1 => Write::Delete(Selection::Ids(vec![id(rng, plan)])),
+                    2 | 3 => change(rng, plan),
+                    _ => payload(rng, plan),
+                };
+                let writes = (0..count).map(|_| draw()).collect();
+                self.writes(writes, model)
+            }
             Step::Index => {
                 let index = FieldConfig {
                     schema: Arc::new(Schema::Integer { lookup: true, range: true }),
@@ -165,14 +176,20 @@ impl Life {
     }
 
     fn write(&self, write: Write, model: &mut Model) -> Result<(), End> {
-        let (done, answer) = mpsc::sync_channel(1);
+        self.writes(vec![write], model)
+    }
+
+    /// Writes that wait for the writer together, in this order.
+    fn writes(&self, writes: Vec<Write>, model: &mut Model) -> Result<(), End> {
         let panics = self.disk.counts().panics;
         let has_reserve = self.disk.file_bytes(&Path::new(FOLDER).join("RESERVE")).is_ok_and(|bytes| bytes >= RESERVE);
-        let must_fit = has_reserve && matches!(write, Write::Delete(_));
-        let asked = write.clone();
+        let (tell, answers): (Vec<_>, Vec<_>) = writes.iter().map(|_| mpsc::sync_channel(1)).unzip();
+        let asked = writes.clone();
         let handed = unless_panic(|| -> Result<()> {
-            let done = Box::new(move |outcome| _ = done.send(outcome));
-            self.store.write(NAME, asked, Wait::Visible, Vec::new(), done)?;
+            for (asked, tell) in asked.into_iter().zip(tell) {
+                let done = Box::new(move |outcome| _ = tell.send(outcome));
+                self.store.write(NAME, asked, Wait::Visible, Vec::new(), done)?;
+            }
             self.store.step_writer();
             Ok(())
         });
@@ -180,36 +197,43 @@ impl Life {
             Some(handed) => handed?,
             // A writer that panics outside of its requests is gone, and with it this life.
             None => {
-                model.note(write, false);
+                writes.into_iter().for_each(|write| model.note(write, false));
                 return Err(End::Trouble(Error::closed("the writer panicked")));
             }
         }
-        match answer.try_recv() {
-            Ok(Ok(_)) => model.note(write, true),
-            // A point that is not there is an answer: the others were changed.
-            Ok(Err(error)) if error.kind() == Kind::NotFound => model.note(write, true),
-            Ok(Err(error)) => {
-                model.note(write, false);
-                if error.kind() == Kind::NoSpace && must_fit {
-                    return Err(End::Wrong(format!("a full disk has no room for a delete: {error}")));
-                }
-                if error.kind() == Kind::Bug {
-                    let panicked = self.disk.counts().panics > panics;
-                    return Err(if panicked { End::Trouble(error) } else { End::Wrong(error.to_string()) });
-                }
-                if model.unsure() >= UNSURE_MAX || error.kind() == Kind::Closed {
-                    return Err(End::Trouble(error));
-                }
+        let mut end = Ok(());
+        for (write, answer) in writes.into_iter().zip(answers) {
+            let must_fit = has_reserve && matches!(write, Write::Delete(_));
+            let told = self.told(answer.try_recv().ok(), panics, must_fit);
+            model.note(write, matches!(told, Told::Done));
+            match told {
+                Told::Done => {}
+                Told::Refused(error) if model.unsure() < UNSURE_MAX && error.kind() != Kind::Closed => {}
+                Told::Refused(error) => end = end.and(Err(End::Trouble(error))),
+                Told::End(by) => end = end.and(Err(by)),
             }
+        }
+        end
+    }
+
+    /// What an answer to a write says of it; `panics`: how many the disk had planted before.
+    fn told(&self, answer: Option<Result<Written>>, panics: u64, must_fit: bool) -> Told {
+        let has_panicked = self.disk.counts().panics > panics;
+        match answer {
+            Some(Ok(_)) => Told::Done,
+            // A point that is not there is an answer: the others were changed.
+            Some(Err(error)) if error.kind() == Kind::NotFound => Told::Done,
+            Some(Err(error)) if error.kind() == Kind::NoSpace && must_fit => {
+                Told::End(End::Wrong(format!("a full disk has no room for a delete: {error}")))
+            }
+            Some(Err(error)) if error.kind() == Kind::Bug && has_panicked => Told::End(End::Trouble(error)),
+            Some(Err(error)) if error.kind() == Kind::Bug => Told::End(End::Wrong(error.to_string())),
+            Some(Err(error)) => Told::Refused(error),
             // The writer's panic cost this request its answer. Readers may see it done or not, and the model does not
             // follow both: the next life tells which.
-            Err(_) if self.disk.counts().panics > panics => {
-                model.note(write, false);
-                return Err(End::Trouble(Error::closed("a write panicked")));
-            }
-            Err(_) => return Err(End::Wrong("a write got no answer".to_owned())),
+            None if has_panicked => Told::End(End::Trouble(Error::closed("a write panicked"))),
+            None => Told::End(End::Wrong("a write got no answer".to_owned())),
         }
-        Ok(())
     }
 
     /// Does what changes no point. A background that panics outside of its jobs is gone, and with it this life.
@@ -313,6 +337,15 @@ impl Life {
             },
         }
     }
+}
+
+/// What is known of a write by its answer.
+enum Told {
+    Done,
+    /// It may be done or not.
+    Refused(Error),
+    /// The life ends by it.
+    End(End),
 }
 
 /// What `act` says, or nothing if the disk panicked under it. Any other panic goes on: it is a failure of the store.

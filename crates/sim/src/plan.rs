@@ -42,6 +42,7 @@ steps! {
     UpdateVectors = 2, "update vectors";
     Payload = 3, "change payloads";
     PayloadByFilter = 3, "change payloads by filter";
+    Together = 3, "writes that wait together";
     Index = 2, "make or drop an index";
     Rotate = 1, "rotate the memtable";
     Fold = 1, "fold payload patches";

@@ -14,7 +14,7 @@ use ramekin_base::{Error, Kind, Result, Rng};
 use ramekin_disk::Disk;
 use ramekin_disk::sim::{Faults, SimDisk, Trigger};
 use ramekin_memory::Budget;
-use ramekin_vectors::{PayloadChange, Selection, Write};
+use ramekin_vectors::{Batch, PayloadChange, Selection, Write};
 use std::path::Path;
 use std::sync::Arc;
 use world::{Fault, Model, Point, World, asked, id, payload, upsert};
@@ -38,6 +38,9 @@ struct Life {
     model: Model,
     reopened: u64,
 }
+
+/// What a write does to the model.
+type Effect<'a> = &'a dyn Fn(&mut Model);
 
 impl Life {
     fn new(failing: Failing) -> Self {
@@ -92,21 +95,39 @@ impl Life {
         self.world().and_then(&step).map_err(named)
     }
 
-    /// A write that fails has been done whole or not at all; then it is done again.
     fn write(&mut self, what: &str, write: &Write, change: impl Fn(&mut Model)) -> Result<(), String> {
-        let mut after = self.model.clone();
-        change(&mut after);
-        let first = self.world().and_then(|world| world.write(write.clone()));
-        if let Err(error) = first {
+        self.writes(what, &[(write.clone(), &change)])
+    }
+
+    /// Writes that wait for the writer together. One that fails has been done whole or not at all; then all are done again.
+    fn writes(&mut self, what: &str, writes: &[(Write, Effect<'_>)]) -> Result<(), String> {
+        let after = |chosen: u32| {
+            let mut model = self.model.clone();
+            let done = writes.iter().enumerate().filter(|(at, _)| chosen >> at & 1 == 1);
+            done.for_each(|(_, (_, change))| change(&mut model));
+            model
+        };
+        let all = (1 << writes.len()) - 1;
+        let states: Vec<Model> = (0..=all).rev().map(after).collect();
+        let asked: Vec<Write> = writes.iter().map(|(write, _)| write.clone()).collect();
+        // That a point is not there is an answer.
+        let failed = |answer: &Result<()>| answer.as_ref().is_err_and(|error| error.kind() != Kind::NotFound);
+        let done = |world: &World| world.writes(&asked).into_iter().find(failed).unwrap_or(Ok(()));
+        if let Err(error) = self.world().and_then(done) {
             if error.kind() == Kind::Bug {
                 return Err(format!("{what}: {error}"));
             }
-            let (before, changed) = (self.model.clone(), after.clone());
-            let fits = |world: &World| match world.holds(&before) {
-                Err(Fault::Wrong(_)) => world.holds(&changed),
-                other => other,
+            let fits = |world: &World| {
+                let mut held = Ok(());
+                for state in &states {
+                    held = world.holds(state);
+                    if !matches!(held, Err(Fault::Wrong(_))) {
+                        break;
+                    }
+                }
+                held
             };
-            // Read where it stands, and after a restart: both must be one of the two.
+            // Read where it stands, and after a restart: both must be one of these states.
             for _ in 0..2 {
                 match self.world().map_err(Fault::Failed).and_then(fits) {
                     Ok(()) => {}
@@ -117,9 +138,11 @@ impl Life {
                 }
                 self.close();
             }
-            self.step(what, |world| world.write(write.clone()))?;
+            for write in &asked {
+                self.step(what, |world| world.write(write.clone()))?;
+            }
         }
-        self.model = after;
+        self.model = states.into_iter().next().unwrap_or_default();
         Ok(())
     }
 
@@ -186,7 +209,35 @@ impl Life {
                 .iter_mut()
                 .filter(|(id, point)| (filter.passes)(id, point))
                 .for_each(|(_, point)| point.payload = tag);
-        })
+        })?;
+        self.together(turn)
+    }
+
+    /// Writes of the same points, each of which sees the one before.
+    fn together(&mut self, turn: u64) -> Result<(), String> {
+        let (named, tag) = ((0..12).map(|at| id(turn * 41 + at * 7)).collect::<Vec<_>>(), 2_000_000 + turn * 10);
+        let set = |model: &mut Model, change: fn(&mut Point, u64), tag| {
+            named.iter().for_each(|id| _ = model.get_mut(id).map(|point| change(point, tag)));
+        };
+        let points = named.iter().map(|id| (*id, tag)).collect::<Vec<_>>();
+        let Write::Upsert(batch) = upsert(&points) else { return Err("an upsert is none".to_owned()) };
+        let vectors = Write::UpdateVectors(Batch { payloads: Vec::new(), ..batch });
+        let ids = || Selection::Ids(named.clone());
+        let change = PayloadChange::Overwrite(payload(tag + 1).into());
+        let payloads = Write::Payload { points: ids(), change };
+        self.writes(
+            "writes together",
+            &[
+                (payloads, &|model| set(model, |point, tag| point.payload = tag, tag + 1)),
+                (vectors, &|model| set(model, |point, tag| point.vector = tag, tag)),
+                (Write::Delete(Selection::Ids(named[..3].to_vec())), &|model| {
+                    named[..3].iter().for_each(|id| _ = model.remove(id));
+                }),
+                (upsert(&[(named[1], tag + 2)]), &|model| {
+                    model.insert(named[1], Point { vector: tag + 2, payload: tag + 2 });
+                }),
+            ],
+        )
     }
 }
 

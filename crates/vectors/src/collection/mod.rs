@@ -93,11 +93,6 @@ impl View {
     pub(crate) fn memtables(&self) -> impl Iterator<Item = &MemtableView> {
         std::iter::once(&self.active).chain(self.immutable.iter().rev())
     }
-
-    fn holds(&self, segment: &Arc<Segment>) -> bool {
-        self.segments.iter().any(|held| Arc::ptr_eq(&held.own, segment))
-    }
-
     /// The first record that its changed payloads in memory need; [`CLEAN`]: none.
     pub(crate) fn patched_from(&self) -> Lsn {
         self.segments.iter().map(|segment| segment.patches.from()).min().unwrap_or(CLEAN)
@@ -336,15 +331,18 @@ impl Collection {
         mut located: Located,
     ) -> Result<()> {
         let (change, view, _) = self.begin(pages, ids, &mut located, Kills::None)?;
-        let mut changes: Vec<_> = ids.iter().copied().zip(payloads.iter().copied()).collect();
+        let mut changes: Vec<_> = ids.iter().copied().zip(payloads.iter().copied()).map(Some).collect();
         for (at, part) in view.memtables().enumerate() {
             part.set_payloads(&mut changes, at > 0, memory)?;
         }
-        for (segment, rows) in located.segments.iter().filter(|(segment, _)| view.holds(segment)) {
-            let dead = segment.dead();
-            let alive = rows.iter().flatten().filter(|(_, row)| !dead.get(*row));
-            let changed: Vec<_> = alive.map(|(at, row)| (*row, payloads[*at as usize])).collect();
-            segment.patches.put(changed, memory);
+        // In a replay a point may stand in two segments, the older one of which it leaves by a later record.
+        for held in view.segments.iter().rev() {
+            let rows = located.rows_in(&held.own);
+            let dead = held.own.dead();
+            let alive = rows.filter(|(_, row)| !dead.get(*row));
+            let take = |(at, row): &Found| Some((*row, changes.get_mut(*at as usize)?.take()?.1));
+            let changed: Vec<_> = alive.filter_map(take).collect();
+            held.own.patches.put(changed, memory);
         }
         let old = self.swap(View::again);
         drop(change);
@@ -422,6 +420,12 @@ type Lists = Vec<Box<[Found]>>;
 const LOOK_IDS: usize = 1024;
 
 impl Located {
+    /// Which of the points stand in a segment.
+    fn rows_in<'a>(&'a self, segment: &Arc<Segment>) -> impl Iterator<Item = &'a Found> {
+        let found = self.segments.iter().find(|(known, _)| Arc::ptr_eq(known, segment));
+        found.into_iter().flat_map(|(_, rows)| rows.iter().flatten())
+    }
+
     fn knows(&self, segment: &Arc<Segment>) -> bool {
         self.segments.iter().any(|(known, _)| Arc::ptr_eq(known, segment))
     }

@@ -135,6 +135,11 @@ impl StoreInner {
         self.env.log().cloned()
     }
 
+    /// The number of an operation that begins.
+    pub(crate) fn next_seqno(&self) -> u64 {
+        self.seqno.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
     pub(crate) fn log_from(&self) -> Lsn {
         self.log_from.load(Ordering::SeqCst)
     }

@@ -272,24 +272,24 @@ impl Memtable {
         }
     }
 
-    /// Gives points other payloads, those that are alive here; the others of `changes` are left there. `memory` holds
+    /// Gives points other payloads: takes from `changes` those of points that are alive here. `memory` holds
     /// [`PATCH_BYTES`] for each change. `is_immutable`: half of that is kept for the patch that it becomes.
     pub(crate) fn set_payloads(
         &self,
-        changes: &mut Vec<(PointId, PayloadAt)>,
+        changes: &mut [Option<(PointId, PayloadAt)>],
         is_immutable: bool,
         memory: &mut Reservation,
     ) -> Result<()> {
         let mut inner = self.inner.write();
         let inner = &mut *inner;
         let mut own = Vec::new();
-        changes.retain(|(id, payload)| match inner.find(*id) {
-            Some(slot) => {
-                own.push((slot, *payload));
-                false
+        for change in changes.iter_mut() {
+            let Some((id, payload)) = *change else { continue };
+            if let Some(slot) = inner.find(id) {
+                own.push((slot, payload));
+                *change = None;
             }
-            None => true,
-        });
+        }
         if own.is_empty() {
             return Ok(());
         }

@@ -3,13 +3,14 @@
 //! ```text
 //!   doors ──► waiting (at most QUEUE_MAX) ──► writer ──► changes (at most CHANGES_MAX under way) ──► changers
 //!                                              ▲                                                        │
-//!                                              └──────────────── pieces, one a change ◄─────────────────┘
+//!                                              └─────────────────── their pieces ◄──────────────────────┘
 //! ```
 //!
+//! Small writes that wait behind a small change of their collection go with it, in their order: they share its commit.
 //! What must wait for its collection stays where it is, and what is behind it goes by: the bound holds for all of it.
 
 use crate::api::op::CollectionId;
-use crate::state::request::{Change, Request};
+use crate::state::request::{Change, Completion, Request, Weight};
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
 use ramekin_base::{Error, Result};
@@ -53,6 +54,29 @@ impl State {
                 && !is_held(request)
     }
 
+    /// Takes the small writes of the change's collection from the queue, up to the first that is not.
+    fn with_followers(&mut self, change: Change) -> Vec<Change> {
+        let (own, mut weight) = (change.collection.number, Weight::of(&change.write));
+        let mut group = vec![change];
+        for _ in 0..self.waiting.len() {
+            let Some(request) = self.waiting.pop_front() else { break };
+            match (weight, request) {
+                (Some(so_far), Request::Write { collection, write, wait, memory, asker, done })
+                    if collection.number == own =>
+                {
+                    weight = Weight::of(&write).and_then(|more| so_far.with(more));
+                    if weight.is_some() {
+                        group.push(Change { collection, write, answer: Completion { done, wait, memory, asker } });
+                    } else {
+                        self.waiting.push_back(Request::Write { collection, write, wait, memory, asker, done });
+                    }
+                }
+                (_, request) => self.waiting.push_back(request),
+            }
+        }
+        group
+    }
+
     fn has_place(&self) -> Result<()> {
         if self.died {
             return Err(Error::closed("writes are refused until a restart: the writer is dead, and why the log says"));
@@ -92,12 +116,12 @@ impl Queue {
         self.state.lock().waiting.push_front(request);
     }
 
-    /// Adds a piece of a change that is under way; there is one of each at most.
-    pub(crate) fn put_piece(&self, piece: Request) {
+    /// Adds pieces of changes that are under way; there is one such request of each changer at most.
+    pub(crate) fn put_pieces(&self, pieces: Request) {
         let mut state = self.state.lock();
         // Dropped, it tells who waits for it.
         if !state.ended {
-            state.pieces.push_back(piece);
+            state.pieces.push_back(pieces);
             self.added.notify_one();
         }
     }
@@ -133,18 +157,23 @@ impl Queue {
         self.handed.notify_one();
     }
 
-    /// The next change; `None`: none will come.
-    pub(crate) fn take_change(&self) -> Option<Change> {
+    /// The next change, and those behind it in its collection that are made together with it; none: none will come.
+    pub(crate) fn take_changes(&self) -> Vec<Change> {
         let mut state = self.state.lock();
         loop {
             if let Some(change) = state.changes.pop_front() {
-                return Some(change);
+                return state.with_followers(change);
             }
             if state.ended {
-                return None;
+                return Vec::new();
             }
             self.handed.wait(&mut state);
         }
+    }
+
+    /// A change with those behind it that are made together with it.
+    pub(crate) fn with_followers(&self, change: Change) -> Vec<Change> {
+        self.state.lock().with_followers(change)
     }
 
     /// A change has ended.

@@ -2,11 +2,11 @@
 //!
 //! ```text
 //!   Request::Write ─┬─ plain ───────────────► logged by the writer ─► Completion
-//!                   └─ Change ─► a changer ─► Piece, Piece, ... ─► Request::Piece ─► Reply
+//!                   └─ Change ─► a changer ─► Piece, Piece, ... ─► Request::Pieces ─► Reply
 //! ```
 
 use crate::api::op::{CollectionId, MetaOp};
-use crate::api::{Batch, Selection, Wait, Write, Written};
+use crate::api::{Batch, PayloadChange, Selection, Wait, Write, Written};
 use crate::collection::catalog::Catalog;
 use crate::collection::{Collection, Located};
 use ramekin_base::{Error, PointId, Result, cancel};
@@ -43,8 +43,8 @@ pub(crate) enum Request {
     Rotate(Arc<Collection>),
     /// The background asks for the log to be trimmed, and for what pins it to be written out.
     Look,
-    /// A piece of a change that is under way.
-    Piece { collection: Arc<Collection>, piece: Piece, answer: SyncSender<Reply> },
+    /// Pieces of changes that are under way, each by its place among them.
+    Pieces { collection: Arc<Collection>, pieces: Vec<(usize, Piece)>, answer: SyncSender<Reply> },
 }
 
 impl Request {
@@ -52,14 +52,14 @@ impl Request {
     pub(crate) fn collection_number(&self) -> Option<CollectionId> {
         match self {
             Self::Write { collection, .. } => Some(collection.number),
-            Self::Meta { .. } | Self::Rotate(_) | Self::Look | Self::Piece { .. } => None,
+            Self::Meta { .. } | Self::Rotate(_) | Self::Look | Self::Pieces { .. } => None,
         }
     }
 
     /// The collection that it changes; `None`: the names of all.
     pub(crate) fn collection(&self) -> Option<&Arc<Collection>> {
         match self {
-            Self::Write { collection, .. } | Self::Rotate(collection) | Self::Piece { collection, .. } => {
+            Self::Write { collection, .. } | Self::Rotate(collection) | Self::Pieces { collection, .. } => {
                 Some(collection)
             }
             Self::Meta { .. } | Self::Look => None,
@@ -78,25 +78,29 @@ impl Request {
     }
 }
 
-/// What became of a piece.
+/// What became of pieces.
 pub(crate) enum Reply {
-    /// It is applied, or it failed.
-    Done(Result<()>),
-    /// What is new must be written out first; nothing of the piece is logged.
-    Later(Piece),
+    /// One is applied, or it failed.
+    Done(usize, Result<()>),
+    /// What is new must be written out before these, of which nothing is logged.
+    Later(Vec<(usize, Piece)>),
 }
 
 /// Who is told what became of it.
 pub(crate) enum Tell {
-    Client { answer: Completion, seqno: u64 },
-    Changer(SyncSender<Reply>),
+    Client {
+        answer: Completion,
+        seqno: u64,
+    },
+    /// Of the piece at this place.
+    Changer(SyncSender<Reply>, usize),
 }
 
 impl Tell {
     pub(crate) fn tell(self, applied: Result<()>) {
         match self {
             Self::Client { answer, seqno } => answer.give(seqno, applied),
-            Self::Changer(answer) => _ = answer.send(Reply::Done(applied)),
+            Self::Changer(answer, at) => _ = answer.send(Reply::Done(at, applied)),
         }
     }
 }
@@ -133,8 +137,53 @@ impl Completion {
 pub(crate) struct Change {
     pub(crate) collection: Arc<Collection>,
     pub(crate) write: Write,
-    pub(crate) seqno: u64,
     pub(crate) answer: Completion,
+}
+
+/// What changes that are made together name and bring at most, each of them and all.
+const SMALL_POINTS: usize = 64;
+const SMALL_BYTES: usize = 64 << 10;
+const GROUP_POINTS: usize = 1024;
+const GROUP_BYTES: usize = 512 << 10;
+
+/// How many points changes name that are made together, and what they bring for them.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Weight {
+    points: usize,
+    bytes: usize,
+}
+
+impl Weight {
+    /// Of a write that may be made together with others; `None`: it names too much, or a filter says what.
+    pub(crate) fn of(write: &Write) -> Option<Self> {
+        let (points, bytes) = match write {
+            Write::Upsert(batch) | Write::Conditional { batch, .. } | Write::UpdateVectors(batch) => {
+                (batch.ids.len(), batch.bytes())
+            }
+            Write::Delete(Selection::Ids(ids)) | Write::DeleteVectors { points: Selection::Ids(ids), .. } => {
+                (ids.len(), 0)
+            }
+            Write::Payload { points: Selection::Ids(ids), change } => (ids.len(), ids.len() * change.bytes()),
+            Write::Delete(_) | Write::DeleteVectors { .. } | Write::Payload { .. } => return None,
+        };
+        (points <= SMALL_POINTS && bytes <= SMALL_BYTES).then_some(Self { points, bytes })
+    }
+
+    /// Both, unless that is too much.
+    pub(crate) fn with(self, other: Self) -> Option<Self> {
+        let both = Self { points: self.points + other.points, bytes: self.bytes + other.bytes };
+        (both.points <= GROUP_POINTS && both.bytes <= GROUP_BYTES).then_some(both)
+    }
+}
+
+impl PayloadChange {
+    /// What it brings for each point.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Merge { keys: text, .. } | Self::Overwrite(text) => text.len(),
+            Self::DeleteKeys(_) | Self::Clear => 0,
+        }
+    }
 }
 
 /// What is logged at one go: all of it, or nothing where the log has no room. A crash leaves all or nothing of ids and of payloads.
@@ -154,5 +203,16 @@ pub(crate) struct Piece {
     pub(crate) asker: Option<cancel::Token>,
 }
 
-/// Sees a piece through until it is applied.
-pub(crate) type Log<'a> = &'a mut dyn FnMut(Piece) -> Result<()>;
+impl What {
+    /// Bytes of what is written.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Delete(ids) => ids.len() * 17,
+            Self::Upserts(batches) => batches.iter().map(Batch::bytes).sum(),
+            Self::Payloads(points) => points.iter().map(|(_, text)| 17 + text.len()).sum(),
+        }
+    }
+}
+
+/// Sees pieces through until they are applied: what became of each.
+pub(crate) type Log<'a> = &'a mut dyn FnMut(Vec<Piece>) -> Vec<Result<()>>;

@@ -115,7 +115,7 @@ impl Writer {
         batch: Batch,
         located: Option<Located>,
     ) -> Result<u64> {
-        let seqno = self.next_seqno();
+        let seqno = self.shared.next_seqno();
         let looked = located.map_or_else(|| self.locate(collection, &batch.ids), |located| Ok((located, None)));
         let logged = looked.and_then(|looked| Ok((looked, self.append_upsert(asker, collection, &batch, seqno)?)));
         match logged {
@@ -171,7 +171,7 @@ impl Writer {
         ids: Vec<PointId>,
         located: Option<Located>,
     ) -> Result<u64> {
-        let seqno = self.next_seqno();
+        let seqno = self.shared.next_seqno();
         let (located, looked) = match located {
             Some(located) => (located, None),
             None => self.locate(collection, &ids)?,
@@ -200,7 +200,7 @@ impl Writer {
         located: Located,
         memory: Reservation,
     ) -> Result<()> {
-        let seqno = self.next_seqno();
+        let seqno = self.shared.next_seqno();
         let (ranges, bytes) = ranges(points.len(), |point| 17 + 4 + points[point].1.len());
         let count = ranges.len();
         self.room_to_add(count, bytes + count * op::HEAD_BYTES)?;

@@ -1,7 +1,8 @@
 //! Writes that depend on what is stored: changes of payloads and vectors, deletes by a filter, conditional upserts.
 //!
 //! ```text
-//!   writer:  takes it from the queue ──► hands it over; the collection's later writes wait in the queue, others go on
+//!   writer:  takes it from the queue ──► hands it over; the collection's later writes wait in the queue, others go on;
+//!            small ones that wait behind it are made together with it (`group.rs`)
 //!   changer: reads what is there ─► a piece of the change ─► writer: logs it, fsync with all who wait, applies it ─┐
 //!               ▲                                                                                                  │
 //!               └────────────────────────────── next piece ◄───────────────────────────────────────────────────────┘
@@ -13,15 +14,16 @@
 //! gives once: one that ended half-way is simply sent again.
 
 use crate::api::{Batch, Column, Mode, Parts, PayloadChange, Selection, Write};
-use crate::collection::health::FaultKind;
 use crate::collection::{Collection, Kills};
 use crate::inner::StoreInner;
 use crate::query::read;
-use crate::state::request::{Change, Log, Piece, Reply, Request, What};
+use crate::state::request::{Piece, Reply, Request, What};
 use crate::write::conditional;
+use crate::write::group;
 use crate::write::payload_write::{self, Changed};
 use crate::write::rewrite::{self, Resolved, VectorChange};
-use ramekin_base::{Error, Kind, PointId, Result, cancel, supervise};
+use crate::write::staged::Staged;
+use ramekin_base::{Error, Kind, PointId, Result, cancel};
 use ramekin_fields::Filter;
 use ramekin_memory::Reservation;
 use std::collections::HashSet;
@@ -33,7 +35,7 @@ use std::time::Duration;
 /// Points that a filter selects at a time, and the most of a piece.
 const PIECE_POINTS: usize = 1024;
 /// Bytes of a piece after which it is not added to.
-const PIECE_BYTES: usize = 512 << 10;
+pub(crate) const PIECE_BYTES: usize = 512 << 10;
 /// Points that are read and changed at a time.
 pub(crate) const REWRITE_POINTS: usize = 64;
 
@@ -45,43 +47,62 @@ const RETRIES: u32 = 300;
 pub(crate) fn run(shared: &Arc<StoreInner>) {
     loop {
         shared.reach("changer");
-        let Some(change) = shared.queue.take_change() else { return };
-        let Change { collection, write, seqno, answer } = change;
-        let mut log = |piece| send(shared, &collection, piece);
-        let asker = answer.asker.clone();
-        let work = || {
-            shared.reach("change");
-            Changer { shared, collection: &collection, asker, logged: false, log: &mut log }.change(write)
-        };
-        let changed = supervise::caught("a change", work);
-        if let Err(error) = &changed {
-            shared.noted(&collection, FaultKind::Read, error);
-        }
+        let changes = shared.queue.take_changes();
+        let Some(collection) = changes.first().map(|change| change.collection.clone()) else { return };
+        let mut log = |pieces| send(shared, &collection, pieces);
+        let made = group::make(shared, &collection, &changes, &mut log);
         // Whoever hears the answer finds the collection open to his next write.
         shared.queue.changed(collection.number);
-        answer.give_unless(seqno, changed);
+        for (change, outcome) in changes.into_iter().zip(made) {
+            change.answer.give_unless(shared.next_seqno(), outcome);
+        }
     }
 }
 
-/// Hands a piece to the writer and waits until it is applied. Where it finds no memory or too long a log, what is new is
-/// written out first; the writer does not wait for that.
-fn send(shared: &StoreInner, collection: &Arc<Collection>, mut piece: Piece) -> Result<()> {
-    loop {
+/// Hands pieces to the writer and waits until they are applied. Where one finds no memory or too long a log, what is new is
+/// written out first; the writer does not wait for that. What became of each.
+fn send(shared: &StoreInner, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Result<()>> {
+    let closed = || Error::closed("the writer has stopped");
+    let mut outcomes: Vec<Result<()>> = pieces.iter().map(|_| Err(closed())).collect();
+    let mut left: Vec<(usize, Piece)> = pieces.into_iter().enumerate().collect();
+    while !left.is_empty() {
         let seen = shared.flushed.count();
-        let (answer, answered) = mpsc::sync_channel(1);
-        shared.queue.put_piece(Request::Piece { collection: collection.clone(), piece, answer });
-        match answered.recv() {
-            Ok(Reply::Done(outcome)) => {
-                outcome?;
-                return collection.check_current();
+        let (mut waits, asker) = (left.len(), left[0].1.asker.clone());
+        let (answer, answered) = mpsc::sync_channel(waits + 1);
+        shared.queue.put_pieces(Request::Pieces { collection: collection.clone(), pieces: left, answer });
+        left = Vec::new();
+        while waits > 0 {
+            match answered.recv() {
+                Ok(Reply::Done(at, outcome)) => {
+                    outcomes[at] = outcome.and_then(|()| collection.check_current());
+                    waits -= 1;
+                }
+                Ok(Reply::Later(back)) => (waits, left) = (waits - back.len(), back),
+                Err(_) => return outcomes,
             }
-            Ok(Reply::Later(back)) => piece = back,
-            Err(_) => return Err(Error::closed("the writer has stopped")),
         }
-        piece.asker.as_ref().map_or(Ok(()), cancel::Token::check)?;
+        if left.is_empty() {
+            break;
+        }
         // That others cannot be written out does not end it: where it needs their memory the writer says so.
-        shared.wait_for_flush(seen)?;
+        let waited = asker.as_ref().map_or(Ok(()), cancel::Token::check).and_then(|()| shared.wait_for_flush(seen));
+        if let Err(error) = waited {
+            left.drain(..).for_each(|(at, _)| outcomes[at] = Err(error.clone()));
+        }
     }
+    outcomes
+}
+
+/// Where the pieces of a change go.
+pub(crate) trait Sink {
+    /// Sees a piece through, or puts it beside others that are seen through together; `memory` is what its data holds.
+    fn log(&mut self, piece: Piece, memory: Vec<Reservation>) -> Result<()>;
+
+    /// What changes before it did that is not applied yet.
+    fn staged(&self) -> &Staged;
+
+    /// Whether a change that finds no memory for the moment may wait for it.
+    fn may_wait(&self) -> bool;
 }
 
 /// Makes a change's pieces, one after the other.
@@ -92,36 +113,34 @@ pub(crate) struct Changer<'a> {
     pub(crate) asker: Option<cancel::Token>,
     /// Something of it is.
     pub(crate) logged: bool,
-    pub(crate) log: Log<'a>,
+    pub(crate) sink: &'a mut dyn Sink,
 }
 
 impl Changer<'_> {
     /// Does a change, durably. Returns the first of its ids that no point has. One that ends half-way is not refused.
-    pub(crate) fn change(&mut self, write: Write) -> Result<Option<PointId>> {
+    pub(crate) fn change(&mut self, write: &Write) -> Result<Option<PointId>> {
         self.pieces(write).map_err(|error| match self.logged {
             true => error.after("a part of the change was done, send it again for the rest"),
             false => error,
         })
     }
 
-    fn pieces(&mut self, write: Write) -> Result<Option<PointId>> {
+    fn pieces(&mut self, write: &Write) -> Result<Option<PointId>> {
         match write {
-            Write::Delete(points) => self.each_page(&points, |changer, ids| changer.delete(ids).map(|()| None)),
+            Write::Delete(points) => self.each_page(points, |changer, ids| changer.delete(ids).map(|()| None)),
             Write::Payload { points, change } => {
-                self.each_page(&points, |changer, ids| changer.change_payloads(ids, &change))
+                self.each_page(points, |changer, ids| changer.change_payloads(ids, change))
             }
             Write::DeleteVectors { points, names } => {
                 let change = VectorChange::Delete(names);
-                self.each_page(&points, |changer, ids| changer.rewrite(ids, &change))
+                self.each_page(points, |changer, ids| changer.rewrite(ids, &change))
             }
-            Write::UpdateVectors(mut batch) => {
-                let ids = std::mem::take(&mut batch.ids);
-                self.rewrite(&ids, &VectorChange::Replace(batch))
+            Write::UpdateVectors(batch) => self.rewrite(&batch.ids, &VectorChange::Replace(batch)),
+            Write::Conditional { batch, mode, filter } => self.write_conditionally(batch, *mode, filter).map(|()| None),
+            Write::Upsert(batch) => {
+                let memory = self.shared.env.account.try_reserve(batch.bytes() as u64)?;
+                self.log(What::Upserts(vec![batch.clone()]), vec![memory]).map(|()| None)
             }
-            Write::Conditional { batch, mode, filter } => {
-                self.write_conditionally(&batch, mode, &filter).map(|()| None)
-            }
-            Write::Upsert(_) => Err(Error::bug("an upsert depends on nothing")),
         }
     }
 
@@ -138,8 +157,7 @@ impl Changer<'_> {
                 vec![locate(&ids, Kills::None)?]
             }
         };
-        (self.log)(Piece { what, located, asker: self.asker.clone() })?;
-        drop(memory);
+        self.sink.log(Piece { what, located, asker: self.asker.clone() }, memory)?;
         self.logged = true;
         Ok(())
     }
@@ -185,7 +203,7 @@ impl Changer<'_> {
         let (mut begin, mut again) = (0, 0);
         while from < ids.len() {
             let some = &ids[from..(from + most).min(ids.len())];
-            match payload_write::changed(self.shared, self.collection, some, change) {
+            match payload_write::changed(self.shared, self.collection, self.sink.staged(), some, change) {
                 // Of big payloads fewer at a time may fit.
                 Err(error) if error.kind().is_memory() && some.len() > 1 => most = some.len() / 2,
                 // A piece is not cut short for what is missing for the moment. Nothing is held while others give it back.
@@ -218,11 +236,11 @@ impl Changer<'_> {
     fn may_wait(&self, waited: u32) -> bool {
         let is_given_up = self.asker.as_ref().is_some_and(cancel::Token::is_cancelled);
         let is_alone = self.shared.single_threaded.load(Ordering::SeqCst) || self.shared.is_closing();
-        !is_given_up && !is_alone && waited < RETRIES
+        self.sink.may_wait() && !is_given_up && !is_alone && waited < RETRIES
     }
 
     /// Reads points, changes their vectors, and logs them whole.
-    fn rewrite(&mut self, ids: &[PointId], change: &VectorChange) -> Result<Option<PointId>> {
+    fn rewrite(&mut self, ids: &[PointId], change: &VectorChange<'_>) -> Result<Option<PointId>> {
         let (mut gathered, mut missing) = (Gathered::default(), None);
         self.rewrite_into(&mut gathered, ids, change, &mut missing)?;
         self.log_gathered(&mut gathered)?;
@@ -233,10 +251,12 @@ impl Changer<'_> {
         &mut self,
         gathered: &mut Gathered,
         ids: &[PointId],
-        change: &VectorChange,
+        change: &VectorChange<'_>,
         missing: &mut Option<PointId>,
     ) -> Result<()> {
-        let make = |changer: &Self, range| rewrite::resolve(changer.shared, changer.collection, ids, change, range);
+        let make = |changer: &Self, range| {
+            rewrite::resolve(changer.shared, changer.collection, changer.sink.staged(), (ids, range), change)
+        };
         self.by_steps(gathered, ids, make, |changer, gathered, Resolved { batch, memory, missing: absent }| {
             *missing = missing.or(absent);
             changer.gather(gathered, batch, memory)
@@ -246,14 +266,14 @@ impl Changer<'_> {
     fn write_conditionally(&mut self, batch: &Batch, mode: Mode, filter: &Filter) -> Result<()> {
         let mut gathered = Gathered::default();
         let make = |changer: &Self, range| {
-            conditional::written(&changer.shared.env, changer.collection, batch, range, mode, filter)
+            let (env, staged) = (&changer.shared.env, changer.sink.staged());
+            conditional::written(env, changer.collection, staged, (batch, range), (mode, filter))
         };
-        self.by_steps(&mut gathered, &batch.ids, make, |changer, gathered, (mut batch, memory)| {
+        self.by_steps(&mut gathered, &batch.ids, make, |changer, gathered, (batch, memory)| {
             if mode != Mode::Vectors {
                 return changer.gather(gathered, batch, memory);
             }
-            let ids = std::mem::take(&mut batch.ids);
-            changer.rewrite_into(gathered, &ids, &VectorChange::Replace(batch), &mut None)
+            changer.rewrite_into(gathered, &batch.ids, &VectorChange::Replace(&batch), &mut None)
         })?;
         self.log_gathered(&mut gathered)
     }

@@ -14,8 +14,10 @@
 pub(crate) mod append;
 pub(crate) mod change;
 pub(crate) mod conditional;
+pub(crate) mod group;
 pub(crate) mod payload_write;
 pub(crate) mod rewrite;
+pub(crate) mod staged;
 mod stalls;
 
 use crate::api::catalog_cost::json_bytes;
@@ -28,7 +30,7 @@ use crate::inner::{StoreInner, idle};
 use crate::memtable::Memtable;
 use crate::state::request::{Change, Completion, MakeMeta, Piece, Reply, Request, Tell, What};
 use crate::write::append::{Asker, Logged, Pending, begin, parts_of};
-use crate::write::change::Changer;
+
 use crate::write::stalls::Hold;
 use ramekin_base::{Error, Kind, Result, cancel, supervise};
 use ramekin_log::{Log, Lsn};
@@ -36,6 +38,7 @@ use ramekin_memory::holding;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 /// Bytes of the log that wait for one fsync at most.
@@ -188,11 +191,7 @@ impl Writer {
             }
             // Each turn keeps the bounds.
             Request::Look => {}
-            Request::Piece { collection, piece, answer } => match self.log_piece(&collection, piece) {
-                Ok(None) => self.answer_last(Tell::Changer(answer)),
-                Ok(Some(piece)) => _ = answer.send(Reply::Later(piece)),
-                Err(error) => _ = answer.send(Reply::Done(Err(error))),
-            },
+            Request::Pieces { collection, pieces, answer } => self.log_pieces(&collection, pieces, &answer),
         }
     }
 
@@ -217,11 +216,10 @@ impl Writer {
             }
             write => {
                 self.flush();
-                let seqno = self.next_seqno();
                 return match self.log.check_open().and_then(|()| collection.check_current()) {
                     // What the log may hold and memory has not: then not even "there is no such point" would be true.
-                    Err(error) => answer.give(seqno, Err(error)),
-                    Ok(()) => self.change(Change { collection, write, seqno, answer }),
+                    Err(error) => answer.give(0, Err(error)),
+                    Ok(()) => self.change(Change { collection, write, answer }),
                 };
             }
         };
@@ -242,28 +240,34 @@ impl Writer {
         if !shared.single_threaded.load(Ordering::SeqCst) {
             return shared.queue.hand_on(change);
         }
-        let Change { collection, write, seqno, answer } = change;
-        let mut log = |piece| {
-            let mut left = Some(piece);
-            while let Some(piece) = left {
-                left = self.log_piece(&collection, piece)?;
-            }
-            self.flush_checked()?;
-            self.keep_bounds();
-            self.log.check_open()
-        };
-        let asker = answer.asker.clone();
-        let changed =
-            Changer { shared: &shared, collection: &collection, asker, logged: false, log: &mut log }.change(write);
-        if let Err(error) = &changed {
-            self.shared.noted(&collection, FaultKind::Read, error);
+        let collection = change.collection.clone();
+        let changes = shared.queue.with_followers(change);
+        let made = group::make(&shared, &collection, &changes, &mut |pieces| self.see_through(&collection, pieces));
+        for (change, outcome) in changes.into_iter().zip(made) {
+            change.answer.give_unless(shared.next_seqno(), outcome);
         }
-        answer.give_unless(seqno, changed);
     }
 
-    /// The number of an operation that begins.
-    pub(crate) fn next_seqno(&self) -> u64 {
-        self.shared.seqno.fetch_add(1, Ordering::SeqCst) + 1
+    /// Logs and applies pieces where there are no changers. After one that failed none is logged.
+    fn see_through(&mut self, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Result<()>> {
+        let mut failed = Ok(());
+        let mut logged = |piece| {
+            let mut left = Some(piece);
+            while let (Ok(()), Some(piece)) = (&failed, left) {
+                match self.log_piece(collection, piece) {
+                    Ok(back) => left = back,
+                    Err(error) => (failed, left) = (Err(error), None),
+                }
+            }
+            failed.clone()
+        };
+        let mut outcomes: Vec<Result<()>> = pieces.into_iter().map(&mut logged).collect();
+        let applied = self.flush_checked();
+        self.keep_bounds();
+        if let Err(error) = applied.and_then(|()| self.log.check_open()) {
+            outcomes.iter_mut().filter(|outcome| outcome.is_ok()).for_each(|outcome| *outcome = Err(error.clone()));
+        }
+        outcomes
     }
 
     /// Who is told of what was logged last.
@@ -271,6 +275,30 @@ impl Writer {
         match self.pending.last_mut() {
             Some(pending) if pending.answer.is_none() => pending.answer = Some(tell),
             _ => tell.tell(Ok(())),
+        }
+    }
+
+    /// Logs pieces of changes, in their order. One that must wait keeps those behind it waiting; one that fails fails them, too:
+    /// they may be made of what it would have done.
+    fn log_pieces(&mut self, collection: &Arc<Collection>, pieces: Vec<(usize, Piece)>, answer: &SyncSender<Reply>) {
+        let mut left = pieces.into_iter();
+        while let Some((at, piece)) = left.next() {
+            match self.log_piece(collection, piece) {
+                Ok(None) => {
+                    self.answer_last(Tell::Changer(answer.clone(), at));
+                    self.covered = self.logged();
+                }
+                Ok(Some(piece)) => {
+                    let later = std::iter::once((at, piece)).chain(left).collect();
+                    _ = answer.send(Reply::Later(later));
+                    return;
+                }
+                Err(error) => {
+                    let rest = std::iter::once(at).chain(left.map(|(at, _)| at));
+                    rest.for_each(|at| _ = answer.send(Reply::Done(at, Err(error.clone()))));
+                    return;
+                }
+            }
         }
     }
 
@@ -334,7 +362,7 @@ impl Writer {
         drop(checking);
         let mut record = Vec::new();
         let _record = self.shared.accounts.catalog.try_reserve(2 * json_bytes(&op))?;
-        let seqno = self.shared.seqno.load(Ordering::SeqCst) + 1;
+        let seqno = self.shared.next_seqno();
         op::encode_meta(&mut record, seqno, &op)?;
         // All that can fail comes before the record.
         let change = self.shared.prepare(op)?;
@@ -344,7 +372,6 @@ impl Writer {
         }
         begin(asker)?;
         let lsn = self.log.append(&record)?;
-        self.shared.seqno.store(seqno, Ordering::SeqCst);
         let end = self.shared.timed(&self.shared.timings.commit, || self.log.commit())?;
         self.shared.apply_meta(change, lsn, end);
         self.shared.set_applied(end);

@@ -15,6 +15,7 @@ use crate::memtable::patches::PATCH_BYTES;
 use crate::payload::log::PayloadAt;
 use crate::query::read;
 use crate::write::change::REWRITE_POINTS;
+use crate::write::staged::{self, Staged};
 use crate::{background, payload};
 use ramekin_base::limits::payload_max;
 use ramekin_base::{Error, PointId, Result};
@@ -33,6 +34,7 @@ pub(crate) struct Changed {
 pub(crate) fn changed(
     shared: &StoreInner,
     collection: &Collection,
+    before: &Staged,
     ids: &[PointId],
     change: &PayloadChange,
 ) -> Result<Changed> {
@@ -40,7 +42,7 @@ pub(crate) fn changed(
         PayloadChange::Overwrite(_) | PayloadChange::Clear => PayloadParts::None,
         PayloadChange::Merge { .. } | PayloadChange::DeleteKeys(_) => PayloadParts::All,
     };
-    let mut held = read::get(&shared.env, collection, ids, &Parts { payload, ..Parts::default() })?;
+    let mut held = staged::get(&shared.env, collection, before, ids, &Parts { payload, ..Parts::default() })?;
     let mut memory = shared.accounts.queries.try_reserve(0)?;
     let added = match change {
         PayloadChange::Overwrite(text) | PayloadChange::Merge { keys: text, .. } => text.len(),

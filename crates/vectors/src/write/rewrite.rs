@@ -6,17 +6,18 @@ use crate::collection::Collection;
 use crate::inner::StoreInner;
 use crate::query::read;
 use crate::write::change::POINT_BYTES;
+use crate::write::staged::{self, Staged};
 use ramekin_base::{PointId, Result};
 use ramekin_memory::Reservation;
 use std::collections::HashMap;
 use std::ops::Range;
 
 /// A change of the vectors of points.
-pub(crate) enum VectorChange {
+pub(crate) enum VectorChange<'a> {
     /// Replaces those of the batch, which has the same points in the same order.
-    Replace(Batch),
+    Replace(&'a Batch),
     /// Removes those of these names.
-    Delete(Vec<String>),
+    Delete(&'a [String]),
 }
 
 /// Points as they will be.
@@ -28,17 +29,17 @@ pub(crate) struct Resolved {
     pub(crate) missing: Option<PointId>,
 }
 
-/// The points of `range` as they will be.
+/// The points of `range` as they will be, made of what changes `before` left.
 pub(crate) fn resolve(
     shared: &StoreInner,
     collection: &Collection,
-    ids: &[PointId],
-    change: &VectorChange,
-    range: Range<usize>,
+    before: &Staged,
+    (ids, range): (&[PointId], Range<usize>),
+    change: &VectorChange<'_>,
 ) -> Result<Resolved> {
     let ids = &ids[range.clone()];
     let parts = Parts { payload: PayloadParts::All, vectors: VectorParts::All };
-    let held = read::get(&shared.env, collection, ids, &parts)?;
+    let held = staged::get(&shared.env, collection, before, ids, &parts)?;
     let missing = read::missing(ids, &held.value);
     // What is in the records stands in the batch too before they go, and a new vector in a record besides.
     let stored: usize = held.value.iter().map(bytes_of).sum();

@@ -212,15 +212,26 @@ impl World {
     }
 
     pub fn write(&self, write: Write) -> Result<()> {
-        let (done, answer) = mpsc::sync_channel(1);
-        let done = Box::new(move |outcome| _ = done.send(outcome));
-        self.store.write(NAME, write, Wait::Visible, Vec::new(), done)?;
+        match self.writes(std::slice::from_ref(&write)).pop() {
+            Some(Err(error)) if error.kind() == Kind::NotFound => Ok(()),
+            answer => answer.unwrap_or_else(|| Err(Error::bug("a write got no answer"))),
+        }
+    }
+
+    /// Hands all writes over, then does them: what each was answered.
+    pub fn writes(&self, writes: &[Write]) -> Vec<Result<()>> {
+        let submit = |write: &Write| {
+            let (done, answer) = mpsc::sync_channel(1);
+            let done = Box::new(move |outcome| _ = done.send(outcome));
+            self.store.write(NAME, write.clone(), Wait::Visible, Vec::new(), done).map(|()| answer)
+        };
+        let answers: Vec<_> = writes.iter().map(submit).collect();
         self.store.step_writer();
-        match answer.try_recv() {
-            Ok(Err(error)) if error.kind() == Kind::NotFound => Ok(()),
+        let told = |answer: Result<mpsc::Receiver<Result<Written>>>| match answer?.try_recv() {
             Ok(written) => written.map(|_| ()),
             Err(_) => Err(Error::bug("a write got no answer")),
-        }
+        };
+        answers.into_iter().map(told).collect()
     }
 
     /// All that waits is done; what failed is tried again after its pause.
