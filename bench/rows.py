@@ -31,6 +31,7 @@ ROWS = [
     ("moving", "moving.py", [], []),
     ("stalls", "stalls.py", [], []),
     ("new-points", "new_points.py", [], []),
+    ("dependent", "dependent.py", [], []),
     ("abandoned", "abandoned.py", [], []),
     ("wide", "wide.py", [], []),
     ("plan", "plan.py", [], []),
