@@ -8,6 +8,7 @@
 //!   cancel  whether a piece of work is still wanted      lock    locks in one order, and the disk
 //!   few     a list of a few, in place     histogram   durations, counted by how long they were
 //!   varint  numbers of as many bytes as they need        signal  events that threads wait for
+//!   health  what is wrong, until it works again
 //! ```
 //!
 //! Nothing here opens a file, starts a thread or reads a clock by itself, but for [`supervise::Threads`], under which all
@@ -19,6 +20,7 @@ pub mod cancel;
 pub mod clock;
 pub mod error;
 pub mod few;
+pub mod health;
 pub mod histogram;
 pub mod id;
 pub mod lane;

@@ -202,7 +202,7 @@ impl<S: Store> Inner<S> {
         let why = format!("writes are closed since the log could not be written ({error}); restart to open them again");
         let closed = Error::closed(why.clone());
         _ = self.poisoned.set(why);
-        self.health.raise(Source::Log, error, self.now_ms());
+        self.health.raise(Source::Log, Some(""), error, self.now_ms());
         self.exec.lock().refuse_for_good(&closed);
     }
 

@@ -220,21 +220,21 @@ impl<S: Store> Inner<S> {
     pub(crate) fn commit_manifest(&self) -> Result<()> {
         let _one = self.manifest.lock();
         let written = manifest::commit(self, None);
-        self.health.note(Source::Manifest, &written, self.now_ms());
+        self.health.note(Source::Manifest, "", &written, self.now_ms());
         written
     }
 }
 
 /// Writes the oldest frozen memtable out. False: there is none, or the last try failed just now.
 pub(crate) fn flush_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
-    if inner.health.waits(Source::Flush, inner.now_ms()) || inner.is_poisoned() {
+    if inner.health.waits(&Source::Flush, inner.now_ms()) || inner.is_poisoned() {
         return Ok(false);
     }
     let first = |tree| Some((tree, Tree::state(tree).frozen.first().cloned()?));
     let oldest = inner.trees.iter().filter_map(first).min_by_key(|(_, held)| held.from);
     let Some((tree, frozen)) = oldest else { return Ok(false) };
     let flushed = supervise::caught("a flush", || flush(inner, tree, &frozen));
-    inner.health.note(Source::Flush, &flushed, inner.now_ms());
+    inner.health.note(Source::Flush, "", &flushed, inner.now_ms());
     inner.job_ended.raise();
     flushed.map(|()| true)
 }
@@ -258,7 +258,7 @@ fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Resul
 
 /// Merges neighbouring runs of some tree if it is due. False: it is not.
 pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
-    if inner.health.waits(Source::Merge, inner.now_ms()) || inner.is_poisoned() {
+    if inner.health.waits(&Source::Merge, inner.now_ms()) || inner.is_poisoned() {
         return Ok(false);
     }
     for tree in &inner.trees {
@@ -267,7 +267,7 @@ pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
         let at_rest = tree.state().frozen.is_empty();
         let Some(range) = due(&sizes, at_rest) else { continue };
         let merged = supervise::caught("a merge", || merge(inner, tree, runs.to_vec(), range.clone()));
-        inner.health.note(Source::Merge, &merged, inner.now_ms());
+        inner.health.note(Source::Merge, "", &merged, inner.now_ms());
         inner.job_ended.raise();
         return merged.map(|()| true);
     }
@@ -336,10 +336,9 @@ pub(crate) fn flush_tree<S: Store>(inner: &Inner<S>, tree: usize) -> Result<()> 
             inner.flush_due.raise();
             inner.merge_due.raise();
             inner.job_ended.wait_past(seen, LOOK);
-            let failed = inner.health.of(Source::Flush).or_else(|| inner.health.of(Source::Merge));
-            if let Some(error) =
-                failed.or_else(|| inner.is_closing().then(|| Error::closed("the server is shutting down")))
-            {
+            let failed = inner.health.of(&Source::Flush).or_else(|| inner.health.of(&Source::Merge));
+            let closes = || inner.is_closing().then(|| Error::closed("the server is shutting down"));
+            if let Some(error) = failed.map(|fault| fault.error).or_else(closes) {
                 return Err(error);
             }
         } else if !flush_one(inner)? && !merge_one(inner)? {

@@ -8,18 +8,16 @@
 //!   other damage, a write that is logged and not applied ──► Fault ── a restart ──► gone
 //! ```
 //!
-//! The collection is red while there is one. A fault is said once in the log, when it is new or says something else. There
-//! is one of a kind at most, and a kind for each indexed field, so they are bounded.
+//! The collection is red while there is one. There is a kind for each indexed field, so faults are bounded as those are.
 //!
 //! A read that succeeds says nothing of the place where another failed: who reads both in turn would see the collection red
 //! and green in turn, with a line each time. Which place it was is not kept, but for how long nothing has failed.
 
-use parking_lot::Mutex;
-use ramekin_base::{Error, Kind, Result};
+use ramekin_base::health::{self, FaultKind as _};
+use ramekin_base::{Error, Kind};
 use ramekin_fields::Path;
-use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Deref;
 
 /// What failed; the worst first.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -58,119 +56,59 @@ impl fmt::Display for FaultKind {
     }
 }
 
-struct Fault {
-    text: String,
-    error: Kind,
-    times: u32,
-    /// By the store's clock: not tried again before; of a read, no success ends it before.
-    retry_ms: u64,
-}
+/// After a read has failed none may for so long, until one that succeeds ends its fault.
+const READS_CALM_MS: u64 = 60_000;
 
-impl Fault {
-    /// Work that is put off is no fault of its collection: while the disk is full the store says so, and what finds too
-    /// little memory for the moment is made later.
-    fn is_put_off(&self, kind: &FaultKind) -> bool {
-        match kind {
-            FaultKind::Flush | FaultKind::PatchCompaction => self.error == Kind::NoSpace,
-            FaultKind::Merge | FaultKind::Index(_) => matches!(self.error, Kind::NoSpace | Kind::Busy),
+impl health::FaultKind for FaultKind {
+    fn say(&self, name: &str, error: &Error) {
+        match error.kind() {
+            Kind::NoSpace | Kind::Busy => tracing::warn!(collection = name, "{self}: {error}"),
+            _ => tracing::error!(collection = name, "{self}: {error}"),
+        }
+    }
+
+    fn pause_ms(&self, times: u32) -> u64 {
+        if *self == Self::Read { READS_CALM_MS } else { health::pause_ms(times) }
+    }
+
+    /// While the disk is full the store says so, and what finds too little memory for the moment is made later.
+    fn is_put_off(&self, error: &Error) -> bool {
+        match self {
+            Self::Flush | Self::PatchCompaction => error.kind() == Kind::NoSpace,
+            Self::Merge | Self::Index(_) => matches!(error.kind(), Kind::NoSpace | Kind::Busy),
             _ => false,
         }
     }
 }
 
-/// The first wait after a failure, and how often it doubles: up to 32 s.
-const RETRY_MS: u64 = 500;
-const RETRY_DOUBLINGS: u32 = 6;
-/// After a read has failed none may for so long, until one that succeeds ends its fault.
-const READS_CALM_MS: u64 = 60_000;
-
 #[derive(Default)]
-pub(crate) struct Health {
-    faults: Mutex<BTreeMap<FaultKind, Fault>>,
-    /// A look that costs nothing, for reads that succeed.
-    read_failed: AtomicBool,
+pub(crate) struct Health(health::Health<FaultKind>);
+
+impl Deref for Health {
+    type Target = health::Health<FaultKind>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl Health {
-    /// Takes note of what became of a piece of work: a success ends its own fault and no other.
-    pub(crate) fn note<T>(&self, kind: FaultKind, name: &str, outcome: &Result<T>, now_ms: u64) {
-        match outcome {
-            Ok(_) => self.clear(&kind),
-            Err(error) if matches!(error.kind(), Kind::Closed | Kind::Cancelled) => {}
-            // Damage is said with its file.
-            Err(error) if error.kind() == Kind::Corrupt => self.raise(kind, None, error, now_ms),
-            Err(error) => self.raise(kind, Some(name), error, now_ms),
-        }
-    }
-
-    /// A fault of the collection `name`; `None`: somebody has said it already.
-    pub(crate) fn raise(&self, kind: FaultKind, name: Option<&str>, error: &Error, now_ms: u64) {
-        let text = format!("{kind}: {error}");
-        let mut faults = self.faults.lock();
-        if kind == FaultKind::Read {
-            self.read_failed.store(true, Ordering::Relaxed);
-        }
-        let before = faults.get(&kind);
-        let times = before.map_or(0, |fault| fault.times) + 1;
-        if let Some(name) = name.filter(|_| before.is_none_or(|fault| fault.text != text)) {
-            match error.kind() {
-                Kind::NoSpace | Kind::Busy => tracing::warn!(collection = name, "{text}"),
-                _ => tracing::error!(collection = name, "{text}"),
-            }
-        }
-        let retry_ms = now_ms
-            + match kind {
-                FaultKind::Read => READS_CALM_MS,
-                _ => RETRY_MS << times.min(RETRY_DOUBLINGS),
-            };
-        faults.insert(kind, Fault { text, error: error.kind(), times, retry_ms });
-    }
-
-    pub(crate) fn clear(&self, kind: &FaultKind) {
-        self.faults.lock().remove(kind);
-    }
-
     /// A read succeeded: where none has failed for a while, the disk answers again.
     pub(crate) fn read_succeeded(&self, now_ms: impl FnOnce() -> u64) {
-        if !self.read_failed.load(Ordering::Relaxed) {
-            return;
-        }
-        let (now_ms, mut faults) = (now_ms(), self.faults.lock());
-        if faults.get(&FaultKind::Read).is_none_or(|fault| now_ms >= fault.retry_ms) {
-            faults.remove(&FaultKind::Read);
-            self.read_failed.store(false, Ordering::Relaxed);
+        if !self.is_well() {
+            let now_ms = now_ms();
+            self.end(|fault| fault.kind == FaultKind::Read && !fault.waits(now_ms));
         }
     }
 
     /// The disk has room again: what found none is tried at once.
     pub(crate) fn room_again(&self) {
-        self.faults.lock().retain(|kind, fault| !(fault.error == Kind::NoSpace && fault.is_put_off(kind)));
-    }
-
-    /// Whether it failed and it is not yet time to try again.
-    pub(crate) fn waits(&self, kind: &FaultKind, now_ms: u64) -> bool {
-        self.faults.lock().get(kind).is_some_and(|fault| now_ms < fault.retry_ms)
-    }
-
-    /// What one kind of fault says.
-    pub(crate) fn of(&self, kind: &FaultKind) -> Option<String> {
-        self.faults.lock().get(kind).map(|fault| fault.text.clone())
-    }
-
-    /// Why work of one kind failed last.
-    pub(crate) fn failure(&self, kind: &FaultKind) -> Option<(Kind, String)> {
-        self.faults.lock().get(kind).map(|fault| (fault.error, fault.text.clone()))
-    }
-
-    /// The worst of all.
-    pub(crate) fn worst(&self) -> Option<String> {
-        let faults = self.faults.lock();
-        faults.iter().find(|(kind, fault)| !fault.is_put_off(kind)).map(|(_, fault)| fault.text.clone())
+        self.end(|fault| fault.error.kind() == Kind::NoSpace && fault.kind.is_put_off(&fault.error));
     }
 
     /// Forgets the faults of indexes that are not wanted any more.
     pub(crate) fn keep_indexes(&self, is_wanted: impl Fn(&Path) -> bool) {
-        self.faults.lock().retain(|kind, _| !matches!(kind, FaultKind::Index(path) if !is_wanted(path)));
+        self.end(|fault| matches!(&fault.kind, FaultKind::Index(path) if !is_wanted(path)));
     }
 }
 
@@ -262,6 +200,6 @@ mod tests {
         health.note(FaultKind::Merge, "c", &Err::<(), _>(Error::closed("stopping")), 0);
         assert!(health.worst().is_none());
         // It is not begun again at once.
-        assert!(health.waits(&FaultKind::Merge, RETRY_MS));
+        assert!(health.waits(&FaultKind::Merge, 500));
     }
 }

@@ -46,12 +46,14 @@ impl StoreInner {
 
     /// Takes note of what became of work in the background.
     pub(crate) fn note<T>(&self, collection: &Collection, kind: FaultKind, name: &str, outcome: &Result<T>) {
-        if let Err(error) = outcome
-            && error.kind() == Kind::Corrupt
-        {
-            self.noted(collection, kind.clone(), error);
+        match outcome {
+            // Damage is said with its file.
+            Err(error) if error.kind() == Kind::Corrupt => {
+                self.noted(collection, kind.clone(), error);
+                collection.health.raise(kind, None, error, self.now_ms());
+            }
+            _ => collection.health.note(kind, name, outcome, self.now_ms()),
         }
-        collection.health.note(kind, name, outcome, self.now_ms());
     }
 }
 

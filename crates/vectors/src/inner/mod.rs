@@ -318,16 +318,14 @@ impl StoreInner {
         }
         let failed = self.collections().iter().find_map(|collection| {
             let is_immutable = !collection.view.load().immutable.is_empty();
-            let of_flush = collection.health.failure(&FaultKind::Flush).filter(|_| is_immutable);
-            of_flush.or_else(|| collection.health.failure(&FaultKind::PatchCompaction))
+            let of_flush = collection.health.of(&FaultKind::Flush).filter(|_| is_immutable);
+            of_flush.or_else(|| collection.health.of(&FaultKind::PatchCompaction))
         });
         match failed {
-            Some((Kind::NoSpace, error)) => {
-                Err(Error::no_space(format!("the disk is full: the memtable cannot be flushed: {error}")))
+            Some(fault) if fault.error.kind() == Kind::NoSpace => {
+                Err(Error::no_space(format!("the disk is full: the memtable cannot be flushed: {fault}")))
             }
-            Some((_, error)) => {
-                Err(Error::busy(format!("writes are stalled: the memtable cannot be flushed: {error}")))
-            }
+            Some(fault) => Err(Error::busy(format!("writes are stalled: the memtable cannot be flushed: {fault}"))),
             None => Ok(()),
         }
     }
