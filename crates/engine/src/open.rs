@@ -16,7 +16,7 @@ use crate::group::Group;
 use crate::health::Health;
 use crate::keylocks::KeyLocks;
 use crate::manifest::{HeadJson, open_trees, replay_from};
-use crate::options::{Durability, EngineOptions, Limits};
+use crate::options::{Durability, EngineOptions, Limits, UNIT_BYTES_MAX};
 use crate::ranks;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
@@ -33,8 +33,12 @@ use ramekin_storage::Storage;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-/// Memory of a memtable in a replay, in units of what it may be: the units between two looks come on top.
-const REPLAY_PART: u64 = 2;
+/// What a memtable may take in a replay: when it is looked at it may be all but full, and then a unit comes whole, of a larger share
+/// too. In slots its records take less than three times what they have: sizes are powers of two, and three of the largest fill a
+/// chunk of four. Memory is taken as it is filled.
+fn replay_bytes(limits: Limits) -> u64 {
+    3 * (limits.memtable_bytes + UNIT_BYTES_MAX)
+}
 
 impl Accounts {
     fn new(options: &EngineOptions, limits: Limits) -> Result<Self> {
@@ -79,7 +83,8 @@ impl<S: Store> Engine<S> {
         let mut log = files
             .storage
             .open_log(&files.accounts.log, log, &mut |position, record| replay.record(position, record))?;
-        let Replay { drafts, seqno, is_changed, .. } = replay;
+        let Replay { mut drafts, seqno, is_changed, .. } = replay;
+        drafts.iter_mut().for_each(|draft| draft.memtable.set_limit(limits.memtable_bytes as usize));
         if let Some(cut) = log.cut() {
             tracing::warn!("the end of the log was not whole and was cut: {cut:?}");
         }
@@ -153,8 +158,7 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(files: &'a Files, trees: &'a [Tree], limits: Limits, seqno: u64) -> Result<Self> {
-        let bytes = limits.memtable_bytes * REPLAY_PART;
-        let draft = |_| Draft::new(1, bytes, &files.accounts.memtables);
+        let draft = |_| Draft::new(1, replay_bytes(limits), &files.accounts.memtables);
         let drafts = trees.iter().map(draft).collect::<Result<_>>()?;
         Ok(Self { files, trees, limits, drafts, seqno, under_way: 0, is_changed: false })
     }
@@ -193,7 +197,7 @@ impl<'a> Replay<'a> {
     }
 
     fn flush(&mut self, tree: usize) -> Result<()> {
-        let bytes = self.limits.memtable_bytes * REPLAY_PART;
+        let bytes = replay_bytes(self.limits);
         let number = self.drafts[tree].number;
         let state = self.trees[tree].state();
         // Its memory serves the next one.

@@ -82,7 +82,7 @@ pub(crate) struct Limits {
 }
 
 /// Effects of one unit in the log at most.
-const UNIT_BYTES_MAX: u64 = 2 << 20;
+pub(crate) const UNIT_BYTES_MAX: u64 = 2 << 20;
 const MEMTABLE_LEAST: u64 = 256 << 10;
 
 /// What the flush of a memtable takes: buffers, and the filter of its file, of which a record costs about a ninth of what it does here.

@@ -83,7 +83,7 @@ fn a_store_that_finds_no_memory_to_wake_refuses_writes_and_answers_reads() {
 #[test]
 fn a_log_that_a_larger_share_wrote_opens_with_the_least() {
     let disk = sim(4);
-    let Opened { engine, .. } = open(&disk, Setup { share: 40 * MIB, budget: 64 * MIB, ..Setup::SMALL });
+    let Opened { engine, .. } = open(&disk, Setup { share: 64 * MIB, budget: 96 * MIB, ..Setup::SMALL });
     const KEYS: u64 = 100_000;
     for first in (0..KEYS).step_by(1000) {
         engine
@@ -96,6 +96,32 @@ fn a_log_that_a_larger_share_wrote_opens_with_the_least() {
     assert!(engine.stats().trees[TREE].runs <= 8, "{:?}", engine.stats());
     engine.execute(add(ramekin_base::rng::mix(7))).unwrap();
     assert_eq!(live(&engine), KEYS as i64);
+}
+
+/// Units as large as a large share takes them, also of records whose slots are twice as long as they are.
+#[test]
+fn the_largest_units_of_a_larger_share_are_replayed_with_the_least() {
+    const UNIT_BYTES: usize = 2 << 20;
+    for value_bytes in [16, 900, 1_100, 2_100, 4_200, 8_200, 16_300, 100_000] {
+        let disk = sim(6);
+        let Opened { engine, .. } = open(&disk, Setup { share: 96 * MIB, budget: 192 * MIB, ..Setup::SMALL });
+        // Besides key and value each effect counts 88 bytes.
+        let count = (UNIT_BYTES / (value_bytes + 104)) as u64;
+        let unit = |number: u64| {
+            let keys = (0..count).map(|at| ramekin_base::rng::mix(number << 32 | at));
+            Command::Both(keys.map(|key| Command::Put(key, value_bytes)).collect())
+        };
+        (0..2).for_each(|number| _ = engine.execute(unit(number)).unwrap());
+        assert_eq!(engine.stats().trees[TREE].runs, 0, "{:?}", engine.stats());
+        let small = Setup { share: 0, budget: 24 * MIB, ..Setup::SMALL };
+        let Opened { engine, .. } = open(&Arc::new(disk.crash()), small);
+        assert_eq!(live(&engine), 2 * count as i64, "values of {value_bytes} bytes");
+        // What is written from now on has a memtable of the least share.
+        (0..10_000).step_by(500).for_each(|first| {
+            engine.execute(Command::Both((first..first + 500).map(add).collect())).unwrap();
+        });
+        assert!(engine.stats().trees[TREE].records < 8_000, "{:?}", engine.stats());
+    }
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub enum Command {
         by: i64,
         least: i64,
     },
+    /// A counter of one, of so many bytes.
+    Put(u64, usize),
     Delete(u64),
     /// Waits until a counter is at least so much.
     AtLeast(u64, i64),
@@ -72,9 +74,11 @@ pub fn value_of(count: i64) -> [u8; 16] {
 /// The key that a command is about.
 fn name_of(command: &Command) -> Option<[u8; 16]> {
     match command {
-        Command::Get(key) | Command::Add { key, .. } | Command::Delete(key) | Command::AtLeast(key, _) => {
-            Some(key_of(*key))
-        }
+        Command::Get(key)
+        | Command::Add { key, .. }
+        | Command::Put(key, _)
+        | Command::Delete(key)
+        | Command::AtLeast(key, _) => Some(key_of(*key)),
         Command::Both(_) | Command::Panic(_) => None,
     }
 }
@@ -91,6 +95,12 @@ impl Counters {
                 }
                 unit.put(TREE, &name, &value_of(sum))?;
                 Ok(Staged::Done(Some(sum)))
+            }
+            Command::Put(_, bytes) => {
+                let mut value = vec![0; *bytes];
+                value[..16].copy_from_slice(&value_of(1));
+                unit.put(TREE, &name, &value)?;
+                Ok(Staged::Done(Some(1)))
             }
             Command::Delete(_) => {
                 unit.delete(TREE, &name)?;

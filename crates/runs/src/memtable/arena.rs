@@ -53,7 +53,7 @@ pub(super) struct Slots {
     free: [Address; CLASSES],
     /// Bytes of all chunks, and how many they may be.
     bytes: usize,
-    limit: usize,
+    pub(super) limit: usize,
     /// Bytes of slots on free lists.
     free_bytes: usize,
 }

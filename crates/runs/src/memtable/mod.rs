@@ -175,6 +175,11 @@ impl Memtable {
         Ok(memtable)
     }
 
+    /// It may take so many bytes from now on, but never more than it was made for. What it has it keeps.
+    pub fn set_limit(&mut self, bytes: usize) {
+        self.slots.limit = bytes;
+    }
+
     /// Bytes of its records and nodes, those that only older roots lead to too.
     pub fn used_bytes(&self) -> usize {
         self.slots.used()
