@@ -8,8 +8,9 @@
 //! Who waits does so beside the log's lock: behind it they would come one by one, and whoever came first would lead again, for
 //! itself alone.
 //!
-//! Room for two groups is made in the log before the first of them is filled, so that a full disk shows before anything is
-//! staged. A commit that fails closes the store for writing: nobody knows what the disk holds of it.
+//! Room for two groups is made in the log before anybody can fill the first of them, so that a full disk shows before anything is
+//! staged: units are refused until there is room. A commit that fails closes the store for writing: nobody knows what the disk
+//! holds of it.
 
 use crate::engine::Inner;
 use crate::execute::{Answer, Exec};
@@ -19,6 +20,7 @@ use crate::options::Durability;
 use crate::store::Store;
 use crate::tree::Tree;
 use crate::view::{Published, Roots};
+use ramekin_base::limits::PAGE;
 use ramekin_base::lock::about_to_wait;
 use ramekin_base::{Error, Kind, Result, supervise};
 use ramekin_log::Log;
@@ -120,9 +122,7 @@ impl<S: Store> Inner<S> {
         self.fit(side);
         let room = self.make_room(side);
         let mut exec = self.exec.lock();
-        if !self.is_poisoned() {
-            exec.refuses = room.err();
-        }
+        exec.refuse(room.err());
         let mut answers = Vec::new();
         self.after(&mut exec, &mut answers);
         answers
@@ -135,12 +135,22 @@ impl<S: Store> Inner<S> {
     }
 
     /// Makes room in the log for both groups: the one that is filled, and the one that is written meanwhile.
-    fn make_room(&self, side: &mut LogSide) -> Result<()> {
-        if side.group.is_asleep() {
-            return Ok(());
+    pub(crate) fn make_room(&self, side: &mut LogSide) -> Result<()> {
+        let filled = self.exec.lock().core.group.room();
+        if side.group.is_asleep() { Ok(()) } else { self.make_room_beside(side, filled) }
+    }
+
+    /// The same for a group that nobody can fill yet. Groups change places under the log's lock only, so room is theirs that have it.
+    pub(crate) fn make_room_beside(&self, side: &mut LogSide, filled: (usize, usize)) -> Result<()> {
+        let other = side.group.room();
+        // What ends the first of the two commits comes on top.
+        let room = side.log.make_room(filled.0 + other.0, filled.1 + other.1 + PAGE);
+        if let Err(error) = &room
+            && side.log.check_open().is_err()
+        {
+            self.poison(error);
         }
-        let (filled, other) = (self.exec.lock().core.group.room(), side.group.room());
-        side.log.make_room(filled.0 + other.0, filled.1 + other.1)
+        room
     }
 
     /// Fails once a commit has failed.
@@ -258,12 +268,12 @@ impl<S: Store> Inner<S> {
         self.poisoned.get().is_some()
     }
 
-    /// A full disk is no reason to close: it may have room again.
+    /// A full disk is no reason to close: it may have room again. Nobody hands a group on between the look and what it says.
     pub(crate) fn try_room(&self) {
-        let is_full = self.exec.lock().refuses.as_ref().is_some_and(|why| why.kind() == Kind::NoSpace);
-        if is_full && !self.is_poisoned() {
-            let room = self.make_room(&mut self.log.lock());
-            self.exec.lock().refuses = room.err();
+        if self.exec.lock().refuses.as_ref().is_some_and(|why| why.kind() != Kind::Closed) {
+            let mut side = self.log.lock();
+            let room = self.make_room(&mut side);
+            self.exec.lock().refuse(room.err());
         }
     }
 }

@@ -316,7 +316,7 @@ impl<S: Store> Engine<S> {
         let committed = inner.commit_all();
         let answers = {
             let mut exec = inner.exec.lock();
-            exec.refuses.get_or_insert_with(|| Error::closed("the server is shutting down"));
+            exec.refuse(Some(Error::closed("the server is shutting down")));
             exec.end();
             std::mem::take(&mut exec.ready)
         };

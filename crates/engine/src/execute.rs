@@ -166,8 +166,8 @@ impl<S: Store> Exec<S> {
         let staged = nonblocking::scope(|| supervise::caught("a command", || store.stage(&mut unit, command)));
         let closed = self.refuses.as_ref().filter(|why| why.kind() == Kind::Closed);
         let outcome = match (staged, unit.miss) {
-            // No flush will make room.
-            (_, Some(Miss::Full(_))) if let Some(why) = closed => Attempt::Refused(why.clone()),
+            // No flush will make room, and nobody wakes the store.
+            (_, Some(Miss::Full(_) | Miss::Group)) if let Some(why) = closed => Attempt::Refused(why.clone()),
             (_, Some(miss)) => Attempt::Miss(miss),
             (Ok(Staged::Blocked(keys)), None) => Attempt::Blocked(keys),
             (Ok(Staged::Done(reply)), None) => match &self.refuses {
@@ -291,9 +291,17 @@ impl<S: Store> Exec<S> {
         self.ready.extend(self.answers.drain(..due).map(|(_, answer)| answer));
     }
 
-    /// Nothing becomes durable any more, neither what is staged already: whoever waits for that is told.
+    /// Units that change anything are refused from now on; `None`: they are kept again. What was closed stays closed.
+    pub(crate) fn refuse(&mut self, why: Option<Error>) {
+        if self.refuses.as_ref().is_none_or(|held| held.kind() != Kind::Closed) {
+            self.refuses = why;
+        }
+    }
+
+    /// Nothing becomes durable any more, neither what is staged already: whoever waits for that, or for place, is told.
     pub(crate) fn refuse_for_good(&mut self, why: &Error) {
-        self.refuses = Some(why.clone());
+        self.refuse(Some(why.clone()));
+        self.core.group.clear();
         self.ready.extend(self.answers.drain(..).map(|(_, (done, _))| (done, Err(why.clone()))));
     }
 

@@ -4,7 +4,7 @@
 //!   asleep   an empty memtable a tree                                  ≤ 512 KiB
 //!     │  a command changes something: it waits
 //!     ▼
-//!   wake     flush, merge and memtables have theirs for good ─► buffer of the log ─► two groups ─► room in the log ─► staged anew
+//!   wake     flush, merge and memtables have theirs for good ─► buffer of the log ─► room in it for two groups ─► staged anew
 //!     ▲  there is no memory: the command is refused, and the next one tries again
 //!     │
 //!   sleep    nothing was written for a while, nothing waits, all is durable, and memtables hold little
@@ -57,7 +57,12 @@ impl<S: Store> Inner<S> {
         side.log.set_buffer(limits.log_buffer)?;
         let group = || Group::new(limits, &self.files.accounts.log);
         side.group = group()?;
-        self.exec.lock().core.group = group()?;
+        let filled = group()?;
+        // On a full disk the store wakes all the same, and refuses what adds.
+        let room = self.make_room_beside(side, filled.room());
+        let mut exec = self.exec.lock();
+        exec.core.group = filled;
+        exec.refuse(room.err());
         Ok(())
     }
 
@@ -119,11 +124,13 @@ impl<S: Store> Inner<S> {
             }
             self.hold(&self.limits())?;
             self.fit(&mut side);
-            let mut exec = self.exec.lock();
-            if exec.core.group.is_empty() {
-                std::mem::swap(&mut exec.core.group, &mut side.group);
+            // Where the log has no room for the other group, nobody is to fill it.
+            if self.make_room(&mut side).is_ok() {
+                let mut exec = self.exec.lock();
+                if exec.core.group.is_empty() {
+                    std::mem::swap(&mut exec.core.group, &mut side.group);
+                }
             }
-            drop(exec);
             self.go_on(&mut side)
         };
         self.tell(told);
@@ -152,8 +159,8 @@ impl<S: Store> Inner<S> {
         let mut side = self.log.lock();
         let _group = {
             let mut exec = self.exec.lock();
-            // Somebody may have come since then.
-            if !exec.is_at_rest() {
+            // Somebody may have come since then. A store that is closed does not change any more.
+            if self.is_poisoned() || !exec.is_at_rest() {
                 return false;
             }
             std::mem::replace(&mut exec.core.group, Group::asleep())

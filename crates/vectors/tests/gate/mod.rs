@@ -15,6 +15,7 @@ use std::time::Duration;
 /// A call of the disk: what is done, and to which file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Call {
+    Create,
     Read,
     Write,
 }
@@ -71,9 +72,9 @@ impl Gate {
         })
     }
 
-    fn pass(&self, call: Call, file: &File) {
+    fn pass(&self, call: Call, path: &Path) {
         let mut state = self.0.0.lock();
-        while state.stops.as_ref().is_some_and(|stops| stops(call, file.path())) {
+        while state.stops.as_ref().is_some_and(|stops| stops(call, path)) {
             state.waiting += 1;
             self.0.1.notify_all();
             self.0.1.wait(&mut state);
@@ -90,16 +91,19 @@ pub struct Gated {
 
 impl Disk for Gated {
     fn open(&self, path: &Path, how: Open) -> Result<File> {
+        if how == Open::Create {
+            self.gate.pass(Call::Create, path);
+        }
         self.disk.open(path, how)
     }
 
     fn read(&self, ops: &mut [ReadOp<'_>]) -> Result<()> {
-        ops.iter().for_each(|op| self.gate.pass(Call::Read, op.file));
+        ops.iter().for_each(|op| self.gate.pass(Call::Read, op.file.path()));
         self.disk.read(ops)
     }
 
     fn write(&self, file: &File, at: u64, data: &[u8]) -> Result<()> {
-        self.gate.pass(Call::Write, file);
+        self.gate.pass(Call::Write, file.path());
         self.disk.write(file, at, data)
     }
 
