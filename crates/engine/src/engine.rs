@@ -262,11 +262,24 @@ impl<S: Store> Engine<S> {
     /// The least share with which it works as it is: next to nothing while nobody writes.
     pub fn least_share(&self) -> u64 {
         let accounts = &self.inner.files.accounts;
-        let lasting = accounts.runs.used() + THREADS * THREAD_BYTES;
         match self.inner.is_asleep() {
-            true => lasting + accounts.memtables.used() + accounts.log.used(),
-            false => lasting + Limits::of(0).awake_bytes(),
+            true => self.lasting() + accounts.memtables.used() + accounts.log.used(),
+            false => self.lasting() + Limits::of(0).awake_bytes(),
         }
+    }
+
+    /// The least share with which it will work when nobody has written for a while.
+    pub fn idle_share(&self) -> u64 {
+        match self.inner.is_asleep() {
+            true => self.least_share(),
+            // What a memtable holds that is not worth a flush, and as much of chunks that are not full.
+            false => self.lasting() + (2 * jobs::IDLE_BYTES * self.inner.trees.len()) as u64,
+        }
+    }
+
+    /// What it holds whoever writes.
+    fn lasting(&self) -> u64 {
+        self.inner.files.accounts.runs.used() + THREADS * THREAD_BYTES
     }
 
     /// With more it would do nothing better: memtables are as large as an eighth of the data, or 2 MiB.

@@ -1,8 +1,9 @@
 //! The arbiter: gives each open store a share of the budget, and moves shares as the load and the budget move.
 //!
 //! ```text
-//!   each look:  wants of all ─► plan (shares.rs) ─► near enough? nothing
+//!   each look:  wants of all ─► plan (shares.rs) ─► near enough? all keep what they have
 //!                                              └─► who shrinks, first ─► who grows: takes it from the budget for good, then uses it
+//!   what failed:  stale, and told what it has ◄──┴── as it was, and later and later ──┘
 //! ```
 //!
 //! A share of a store beside the first is a minimum reservation of its account: nobody else can have it, and the tree of accounts
@@ -41,11 +42,25 @@ pub trait Tenant: Send + Sync {
 struct Seat {
     tenant: Arc<dyn Tenant>,
     account: Account,
+    /// That of vectors, which has what the others leave and reserves nothing.
+    is_first: bool,
+    /// What it may use: of all but the first reserved for good.
     share: u64,
-    /// Its store was told of a share and has not taken it, or computes anew in any case.
+    /// Its store was told of a share and may not have taken it, or computes anew in any case: it is told its share again.
     is_stale: bool,
     used: Use,
+    pause: Pause,
 }
+
+/// Looks that pass before it is tried again to give a store more: each try may take page caches away, so each failure doubles them.
+#[derive(Debug, Default)]
+struct Pause {
+    left: u32,
+    length: u32,
+}
+
+/// Eight seconds.
+const PAUSE_MAX: u32 = 32;
 
 /// Gives shares. Clones are handles to the same.
 #[derive(Clone)]
@@ -62,16 +77,14 @@ struct Inner {
 impl Arbiter {
     /// With the first store, which has all.
     pub(crate) fn new(budget: &Budget, first: Arc<dyn Tenant>, account: &Account) -> Self {
-        let (share, used) = (budget.limit(), Use::default());
-        let seat = Seat { tenant: first, account: account.clone(), share, is_stale: false, used };
+        let seat = Seat { is_first: true, share: budget.limit(), ..Seat::new(first, account) };
         let (seats, thread, stopped) = (Mutex::new(vec![seat]), Mutex::default(), Default::default());
         Self(Arc::new(Inner { budget: budget.clone(), seats, thread, stopped }))
     }
 
     /// Another store, which was opened with [`IDLE_SHARE`].
     pub(crate) fn add(&self, tenant: Arc<dyn Tenant>, account: &Account, threads: &Threads) -> Result<()> {
-        let seat = Seat { tenant, account: account.clone(), share: 0, is_stale: false, used: Use::default() };
-        self.0.seats.lock().push(seat);
+        self.0.seats.lock().push(Seat::new(tenant, account));
         self.look();
         let mut thread = self.0.thread.lock();
         if thread.is_none() {
@@ -115,12 +128,13 @@ impl Arbiter {
             return;
         }
         let claims: Vec<Claim> = seats.iter_mut().map(Seat::claim).collect();
-        let (now, planned): (Vec<u64>, _) = (seats.iter().map(|seat| seat.share).collect(), plan(total, &claims));
+        let (now, mut planned): (Vec<u64>, _) = (seats.iter().map(|seat| seat.share).collect(), plan(total, &claims));
         if is_near(total, &now, &planned, &claims) {
-            return;
+            planned = now;
         }
-        if let Err(error) = shrink(&mut seats, &planned, SHRINK_MOST).and_then(|()| grow(&mut seats, &planned)) {
-            tracing::debug!("shares are moved at the next look: {error}");
+        let free = self.0.budget.free();
+        if let Err(error) = shrink(&mut seats, &planned, SHRINK_MOST).and_then(|()| grow(&mut seats, &planned, free)) {
+            tracing::debug!("shares are moved at a later look: {error}");
         }
     }
 
@@ -135,10 +149,18 @@ impl Arbiter {
     pub(crate) fn settle(&self) -> Result<()> {
         let (mut seats, total) = (self.0.seats.lock(), self.0.budget.limit());
         let planned = planned(&mut seats, total);
-        shrink(&mut seats, &planned, Duration::ZERO)?;
+        let shrunk = shrink(&mut seats, &planned, Duration::ZERO);
         // Whoever has what it had computes anew all the same, from another budget.
         seats[0].is_stale = true;
-        grow(&mut seats, &planned)
+        // Whoever moves the budget waits for it.
+        seats.iter_mut().for_each(|seat| seat.pause = Pause::default());
+        shrunk.and_then(|()| grow(&mut seats, &planned, u64::MAX))
+    }
+
+    /// What the stores beside the first take while nobody writes to them: a budget has so much more.
+    pub(crate) fn least_beside_first(&self) -> u64 {
+        let seats = self.0.seats.lock();
+        seats.iter().skip(1).map(|seat| seat.tenant.wants().idle.max(IDLE_SHARE)).sum()
     }
 
     /// What each store has, in the order in which they came.
@@ -148,15 +170,63 @@ impl Arbiter {
 }
 
 impl Seat {
+    /// A store that has nothing yet.
+    fn new(tenant: Arc<dyn Tenant>, account: &Account) -> Self {
+        let (used, pause) = (Use::default(), Pause::default());
+        Self { tenant, account: account.clone(), is_first: false, share: 0, is_stale: false, used, pause }
+    }
+
     fn claim(&mut self) -> Claim {
-        let Wants { least, most, requests } = self.tenant.wants();
+        let Wants { least, most, requests, .. } = self.tenant.wants();
         let least = least.max(IDLE_SHARE);
         Claim { least, most: most.max(least), recent: self.used.look(requests) }
     }
 
-    fn set(&mut self, share: u64) {
+    /// What is reserved is always what it has, and covers what its store was told.
+    fn set(&mut self, share: u64, is_shared: bool) -> Result<()> {
+        if !self.is_first {
+            self.account.set_min_reservation(share)?;
+        }
+        if is_shared && share != self.share {
+            tracing::debug!("the share of {} goes from {} to {}", self.account.path(), Size(self.share), Size(share));
+        }
+        if is_shared {
+            self.account.show_share(Some(share));
+        }
         self.share = share;
-        self.account.show_share(Some(share));
+        Ok(())
+    }
+
+    /// Its store gives way, and what it had is free then; or it keeps that.
+    fn shrink(&mut self, share: u64, at_most: Duration, is_shared: bool) -> Result<()> {
+        self.is_stale = true;
+        self.tenant.shrink(share, at_most)?;
+        self.is_stale = false;
+        // Alone it has what it had until the budget has moved.
+        if is_shared { self.set(share, true) } else { Ok(()) }
+    }
+
+    /// It has no less than before; its store is told, also where it is what it had.
+    fn grow(&mut self, share: u64, is_shared: bool) -> Result<()> {
+        self.set(share, is_shared)?;
+        self.is_stale = true;
+        self.tenant.resize(share)?;
+        self.is_stale = false;
+        Ok(())
+    }
+
+    /// Whether it is too early to try again to give it `more`. Where so much is `free` nobody has to give way for it.
+    fn pauses(&mut self, more: u64, free: u64) -> bool {
+        let is_early = self.pause.left > 0 && (more == 0 || more > free);
+        self.pause.left = self.pause.left.saturating_sub(1);
+        is_early
+    }
+}
+
+impl Pause {
+    fn note(&mut self, grown: &Result<()>) {
+        let length = if grown.is_ok() { 0 } else { (2 * self.length).clamp(1, PAUSE_MAX) };
+        *self = Self { left: length, length };
     }
 }
 
@@ -168,46 +238,34 @@ fn planned(seats: &mut [Seat], total: u64) -> Vec<u64> {
     plan(total, &claims)
 }
 
-/// Those that are to have less have it.
+/// Those that are to have less have it. One that fails keeps no other from that.
 fn shrink(seats: &mut [Seat], planned: &[u64], at_most: Duration) -> Result<()> {
-    let is_shared = seats.len() > 1;
-    for (at, (seat, share)) in
-        seats.iter_mut().zip(planned).enumerate().filter(|(_, (seat, share))| seat.share > **share)
-    {
-        seat.tenant.shrink(*share, at_most)?;
-        if at > 0 {
-            seat.account.set_min_reservation(*share)?;
-        }
-        if is_shared {
-            tracing::debug!("the share of {} goes from {} to {}", seat.account.path(), Size(seat.share), Size(*share));
-            seat.set(*share);
-        }
+    let (is_shared, mut shrunk, mut is_moved) = (seats.len() > 1, Ok(()), false);
+    for (seat, share) in seats.iter_mut().zip(planned).filter(|(seat, share)| seat.share > **share) {
+        let outcome = seat.shrink(*share, at_most, is_shared);
+        is_moved |= outcome.is_ok();
+        shrunk = shrunk.and(outcome);
     }
-    Ok(())
+    if is_moved {
+        // There is more for others.
+        seats.iter_mut().for_each(|seat| seat.pause = Pause::default());
+    }
+    shrunk
 }
 
-/// Those that are to have more have it.
-fn grow(seats: &mut [Seat], planned: &[u64]) -> Result<()> {
-    let is_shared = seats.len() > 1;
-    for (at, (seat, share)) in
-        seats.iter_mut().zip(planned).enumerate().filter(|(_, (seat, share))| seat.share < **share || seat.is_stale)
-    {
-        if at > 0
-            && let Err(error) = seat.account.set_min_reservation(*share)
-        {
-            // What it had it keeps.
-            seat.account.set_min_reservation(seat.share)?;
-            return Err(error);
-        }
-        seat.is_stale = true;
-        seat.tenant.resize(*share)?;
-        seat.is_stale = false;
-        if is_shared {
-            tracing::debug!("the share of {} goes from {} to {}", seat.account.path(), Size(seat.share), Size(*share));
-            seat.set(*share);
-        } else {
-            seat.share = *share;
+/// Those that are to have more have it, and those that have not taken what they were told are told again. One that fails keeps no
+/// other from that.
+fn grow(seats: &mut [Seat], planned: &[u64], free: u64) -> Result<()> {
+    let (is_shared, mut grown) = (seats.len() > 1, Ok(()));
+    for (seat, share) in seats.iter_mut().zip(planned).filter(|(seat, share)| seat.share < **share || seat.is_stale) {
+        if !seat.pauses(share.saturating_sub(seat.share), free) {
+            let outcome = seat.grow(*share, is_shared);
+            seat.pause.note(&outcome);
+            grown = grown.and(outcome);
         }
     }
-    Ok(())
+    grown
 }
+
+#[cfg(test)]
+mod tests;

@@ -208,16 +208,17 @@ impl Node {
         self.inner.base.bytes()
     }
 
-    /// The least budget that [`Node::set_budget`] takes.
+    /// The least budget that [`Node::set_budget`] takes: what the store of vectors needs, and what others hold where nobody writes
+    /// to them.
     pub fn least_budget(&self) -> u64 {
-        self.inner.least
+        self.inner.least + self.inner.arbiter.least_beside_first()
     }
 
     /// Moves the budget; `keep` also over restarts. Returns true once the kernel's charge is under it,
     /// false if that takes longer than `at_most` (it goes on meanwhile). Blocks.
     pub fn set_budget(&self, bytes: u64, keep: bool, at_most: Duration) -> Result<bool> {
         let inner = &self.inner;
-        budget::check(bytes, inner.least)?;
+        budget::check(bytes, self.least_budget())?;
         let deadline = inner.clock.now() + at_most;
         if bytes < inner.budget.limit() {
             // What has memory for good asks for less of it, and new points are written out, before others must yield:
@@ -311,7 +312,7 @@ struct Vectors {
 
 impl Tenant for Vectors {
     fn wants(&self) -> Wants {
-        Wants { least: self.least, most: u64::MAX, requests: self.store.requests() }
+        Wants { idle: self.least, least: self.least, most: u64::MAX, requests: self.store.requests() }
     }
 
     fn shrink(&self, share: u64, at_most: Duration) -> Result<()> {

@@ -11,6 +11,8 @@
 /// What a store says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wants {
+    /// What it holds in any case, also where nobody writes to it.
+    pub idle: u64,
     /// With less it cannot do what it does now.
     pub least: u64,
     /// More it would not use.

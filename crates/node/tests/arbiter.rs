@@ -61,6 +61,26 @@ fn three_stores_open_at_24_mib_and_those_without_data_cost_next_to_nothing() {
 }
 
 #[test]
+fn a_budget_without_room_for_stores_that_are_hosted_is_refused() {
+    let temp = tempfile::tempdir().unwrap();
+    let node = node(temp.path(), 32 * MIB).unwrap();
+    let alone = node.least_budget();
+    let toys = ["one", "two"].map(|name| node.host(name, Toy::open).unwrap());
+    toys.iter().for_each(|toy| toy.add(0, 100).unwrap());
+    // What they take while they are written to they give back: it counts for nothing here.
+    let least = node.least_budget();
+    assert!((alone + 2 * IDLE_SHARE..alone + 2 * MIB).contains(&least), "{least} with them, {alone} without");
+    let refused = node.set_budget(alone.max(least - 1), false, BROKEN).unwrap_err();
+    assert!(refused.kind() == Kind::Invalid && refused.message().contains("is the least"), "{refused}");
+    assert_eq!(node.budget().limit(), 32 * MIB);
+    until("the store to sleep", || toys.iter().all(is_asleep));
+    node.set_budget(node.least_budget(), false, BROKEN).unwrap();
+    assert_eq!(node.shares()[1..], [IDLE_SHARE, IDLE_SHARE]);
+    toys.iter().for_each(|toy| toy.0.close().unwrap());
+    node.close();
+}
+
+#[test]
 fn shares_follow_the_load_and_come_back() {
     let temp = tempfile::tempdir().unwrap();
     let node = node(temp.path(), 64 * MIB).unwrap();

@@ -38,7 +38,12 @@ impl Toy {
 
 impl Tenant for Toy {
     fn wants(&self) -> Wants {
-        Wants { least: self.0.least_share(), most: self.0.most_share(), requests: self.0.stats().staged }
+        Wants {
+            idle: self.0.idle_share(),
+            least: self.0.least_share(),
+            most: self.0.most_share(),
+            requests: self.0.stats().staged,
+        }
     }
 
     fn shrink(&self, share: u64, _: Duration) -> Result<()> {
