@@ -8,8 +8,9 @@
 //!   tag      kind, and a bit that says whether no older record of the key is anywhere
 //! ```
 //!
-//! Lengths are varints, weights zigzag varints. A record holds whole units; one that is longer than a record is cut between
-//! effects, and its records are one request of the log, which a start finds as a whole or not at all.
+//! Lengths are varints, weights zigzag varints. A record holds whole units; where one is longer than what its record has left it
+//! is cut between effects. Records up to the next one that ends with a unit are one request of the log, which a start finds as a whole
+//! or not at all.
 
 use ramekin_base::{Error, Result, varint};
 use ramekin_runs::{Entry, Value};

@@ -21,8 +21,8 @@ const RECORD_BYTES: usize = 32 << 10;
 /// Records on their way to the log.
 pub(crate) struct Group {
     bytes: Vec<u8>,
-    /// Where each record ends, and the unit that goes on behind it; 0: none does.
-    cuts: Vec<(usize, u64)>,
+    /// Where each record ends, and whether a unit goes on behind it.
+    cuts: Vec<(usize, bool)>,
     /// Where the unit under way begins, and how many cuts there were.
     unit: (usize, usize),
     /// The number of the last unit in it; 0: none.
@@ -44,7 +44,7 @@ impl Group {
     pub(crate) fn new(limits: Limits, account: &Account) -> Result<Self> {
         let sizes = Self { full_bytes: limits.group_bytes, unit_max: limits.unit_bytes, ..Self::asleep() };
         let (cuts, bytes) = sizes.room();
-        let memory = account.try_reserve((bytes + cuts * size_of::<(usize, u64)>()) as u64)?;
+        let memory = account.try_reserve((bytes + cuts * size_of::<(usize, bool)>()) as u64)?;
         let (bytes, cuts) = (Vec::with_capacity(bytes), Vec::with_capacity(cuts));
         Ok(Self { bytes, cuts, _memory: Some(memory), ..sizes })
     }
@@ -82,7 +82,7 @@ impl Group {
         if self.bytes.len() == self.record_from() {
             effects::begin(&mut self.bytes, seqno);
         } else if self.bytes.len() - self.record_from() >= RECORD_BYTES {
-            self.cuts.push((self.bytes.len(), seqno));
+            self.cuts.push((self.bytes.len(), true));
             effects::begin(&mut self.bytes, seqno);
         }
         effects::put(&mut self.bytes, tree, entry);
@@ -103,7 +103,7 @@ impl Group {
     pub(crate) fn keep_unit(&mut self, seqno: u64) {
         effects::end(&mut self.bytes);
         if self.bytes.len() - self.record_from() >= RECORD_BYTES {
-            self.cuts.push((self.bytes.len(), 0));
+            self.cuts.push((self.bytes.len(), false));
         }
         self.unit = (self.bytes.len(), self.cuts.len());
         self.last = seqno;
@@ -120,14 +120,14 @@ impl Group {
     }
 
     /// Appends its records to the log, where room was made for them. Another unit is under way in no group that is written.
+    ///
+    /// Records up to the next end of a unit at an end of a record are one request. All have one number: units may go on behind each of
+    /// many records, and a start looks for the next record that ends with a unit, whichever that is.
     pub(crate) fn append(&self, log: &mut Log) -> Result<()> {
         let mut from = 0;
-        let rest = (self.bytes.len() > self.record_from()).then_some((self.bytes.len(), 0));
-        let mut request = self.last;
+        let rest = (self.bytes.len() > self.record_from()).then_some((self.bytes.len(), false));
         for (end, goes_on) in self.cuts.iter().copied().chain(rest) {
-            // Records between two ends of units are one request, with the number of the unit that is long.
-            request = if goes_on == 0 { request } else { goes_on };
-            log.append_part(request, &self.bytes[from..end], goes_on == 0)?;
+            log.append_part(self.last, &self.bytes[from..end], !goes_on)?;
             from = end;
         }
         Ok(())

@@ -26,15 +26,15 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
-use ramekin_base::{Result, Signal};
+use ramekin_base::{Error, Result, Signal};
 use ramekin_log::Lsn;
+use ramekin_runs::Entry;
 use ramekin_runs::compaction::{RUNS_MAX, due};
 use ramekin_storage::Storage;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-/// What a memtable may take in a replay: when it is looked at it may be all but full, and then a unit comes whole, of a larger share
-/// too. In slots its records take less than three times what they have: sizes are powers of two, and three of the largest fill a
+/// What a memtable may take in a replay: when a unit begins it may be all but full, and the unit comes whole, of a larger share too. In slots its records take less than three times what they have: sizes are powers of two, and three of the largest fill a
 /// chunk of four. Memory is taken as it is filled.
 fn replay_bytes(limits: Limits) -> u64 {
     3 * (limits.memtable_bytes + UNIT_BYTES_MAX)
@@ -150,8 +150,8 @@ struct Replay<'a> {
     drafts: Box<[Draft]>,
     /// The last unit of which all effects were put.
     seqno: u64,
-    /// The unit that goes on in the next record; 0: none does.
-    under_way: u64,
+    /// The unit whose effects are put; records end anywhere in it.
+    unit: u64,
     /// A memtable became a run.
     is_changed: bool,
 }
@@ -160,39 +160,36 @@ impl<'a> Replay<'a> {
     fn new(files: &'a Files, trees: &'a [Tree], limits: Limits, seqno: u64) -> Result<Self> {
         let draft = |_| Draft::new(1, replay_bytes(limits), &files.accounts.memtables);
         let drafts = trees.iter().map(draft).collect::<Result<_>>()?;
-        Ok(Self { files, trees, limits, drafts, seqno, under_way: 0, is_changed: false })
+        Ok(Self { files, trees, limits, drafts, seqno, unit: 0, is_changed: false })
     }
 
     fn record(&mut self, position: Lsn, record: &[u8]) -> Result<()> {
-        if self.under_way == 0 {
+        let next = effects::each(record, &mut |seqno, tree, entry| self.put(position, (seqno, tree), entry))?;
+        // A record that ends inside of a unit counts up to the one before.
+        self.seqno = self.seqno.max(next.saturating_sub(1));
+        self.drafts.iter_mut().for_each(|draft| _ = draft.publish());
+        Ok(())
+    }
+
+    fn put(&mut self, position: Lsn, (seqno, tree): (u64, usize), entry: &Entry<'_>) -> Result<()> {
+        if seqno != self.unit {
+            self.unit = seqno;
             for tree in 0..self.trees.len() {
                 if self.drafts[tree].memtable.used_bytes() as u64 >= self.limits.memtable_bytes {
                     self.flush(tree)?;
                 }
             }
         }
-        let (drafts, trees) = (&mut self.drafts, self.trees);
-        let mut last = 0;
-        let next = effects::each(record, &mut |seqno, tree, entry| {
-            last = seqno;
-            let (Some(draft), Some(held)) = (drafts.get_mut(tree), trees.get(tree)) else {
-                return Err(ramekin_base::Error::unsupported(format!(
-                    "the log changes a tree {tree} that is not there"
-                )));
-            };
-            if seqno > held.state().flushed {
-                draft.memtable.put(entry)?;
-                draft.memtable.keep_unit();
-                draft.from = draft.from.min(position);
-                draft.last = seqno;
-                draft.is_dirty = true;
-            }
-            Ok(())
-        })?;
-        // A record that ends inside of a unit counts up to the one before.
-        self.under_way = if last == next { next } else { 0 };
-        self.seqno = self.seqno.max(next.saturating_sub(1));
-        self.drafts.iter_mut().for_each(|draft| _ = draft.publish());
+        let (Some(draft), Some(held)) = (self.drafts.get_mut(tree), self.trees.get(tree)) else {
+            return Err(Error::unsupported(format!("the log changes a tree {tree} that is not there")));
+        };
+        if seqno > held.state().flushed {
+            draft.memtable.put(entry)?;
+            draft.memtable.keep_unit();
+            draft.from = draft.from.min(position);
+            draft.last = seqno;
+            draft.is_dirty = true;
+        }
         Ok(())
     }
 

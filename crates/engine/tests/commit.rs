@@ -92,6 +92,32 @@ fn commands_that_do_not_wait_share_a_sync_and_each_sees_the_one_before() {
     assert_eq!(disk.counters().syncs - before, 2);
 }
 
+/// Each unit is longer than what its record has left, so that one goes on behind each record of the group.
+#[test]
+fn units_that_go_on_behind_each_record_of_a_group_survive_a_power_cut() {
+    for count in [1, 7, 400] {
+        let (disk, gate, engine) = gated(12);
+        let units = (150_000 / (count * 60)).min(2_000);
+        let keys = |unit: u64| 100 + unit * count..100 + (unit + 1) * count;
+        let (tell, told) = mpsc::sync_channel::<Result<Reply>>(2_000);
+        let (first, ()) = during_a_commit(&engine, &gate, || {
+            for unit in 0..units {
+                let tell = tell.clone();
+                let command = Command::Both(keys(unit).map(add).collect());
+                engine.submit(command, None, Box::new(move |reply| tell.send(reply).unwrap()));
+            }
+        });
+        first.unwrap();
+        while engine.step() {}
+        assert_eq!(told.try_iter().map(Result::unwrap).count() as u64, units);
+        for share in [0, Setup::SMALL.share] {
+            let after = open(&Arc::new(disk.crashed_copy(share)), Setup { share, ..Setup::SMALL });
+            let lost = (0..units).flat_map(keys).filter(|key| self::count(&after, *key) != Some(1)).count();
+            assert_eq!(lost, 0, "of {units} units of {count}");
+        }
+    }
+}
+
 #[test]
 fn threads_that_came_during_a_commit_share_the_next_one() {
     let (disk, gate, engine) = gated(2);
