@@ -8,10 +8,11 @@ mod gate;
 mod toy;
 
 use gate::{Gate, Gated};
-use ramekin_base::{Kind, ManualClock, Result};
+use ramekin_base::{Kind, ManualClock, Result, Rng, SystemClock};
 use ramekin_disk::sim::{Faults, SimDisk, Trigger};
-use ramekin_engine::Engine;
+use ramekin_engine::{Durability, Engine};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -225,4 +226,52 @@ fn whoever_waits_for_place_in_a_store_that_a_failed_commit_closes_is_told_why() 
         says_why(&store.told.try_recv().unwrap().unwrap_err());
     }
     assert_eq!(store.engine.faults().len(), 1);
+}
+
+/// Threads write while the disk is full and is not, and shares move: no commit finds too little room, and none is lost.
+#[test]
+fn no_unit_without_room_is_staged_whatever_moves_at_one_time() {
+    for durability in [Durability::Each, Durability::No] {
+        let disk = Arc::new(SimDisk::new(7, Faults::default()));
+        let setup = Setup { budget: 256 * MIB, threads: true, durability, ..Setup::SMALL };
+        let open = |disk| toy::open(disk, Path::new("/data/counters"), Arc::new(SystemClock::new()), setup).unwrap().0;
+        let engine = open(disk.clone());
+        let (is_over, sums) = (AtomicBool::new(false), [const { AtomicI64::new(0) }; 3]);
+        std::thread::scope(|scope| {
+            for (thread, sum) in sums.iter().enumerate() {
+                let (engine, is_over) = (&engine, &is_over);
+                scope.spawn(move || {
+                    let filling = |at: u64| Command::Put(1_000 * (1 + thread as u64) + at % 900, 2_000);
+                    for at in 0..u64::MAX {
+                        if is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let commands =
+                            [add(thread as u64)].into_iter().chain((0..20).map(|more| filling(20 * at + more)));
+                        match engine.execute(Command::Both(commands.collect())) {
+                            Ok(_) => _ = sum.fetch_add(1, Ordering::Relaxed),
+                            Err(error) => assert_eq!(error.kind(), Kind::NoSpace, "{error}"),
+                        }
+                    }
+                });
+            }
+            let mut rng = Rng::new(8);
+            for round in 0..60 {
+                std::thread::sleep(Duration::from_millis(2 + rng.below(20)));
+                disk.set_faults(if round % 2 == 0 { full() } else { Faults::default() });
+                engine.resize(rng.below(64 * MIB)).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+            disk.set_faults(Faults::default());
+        });
+        let faults: Vec<_> = engine.faults().into_iter().filter(|fault| fault.error.kind() != Kind::NoSpace).collect();
+        assert!(faults.is_empty(), "{faults:?}");
+        engine.sync().unwrap();
+        let after = open(Arc::new(disk.crashed_copy(9)));
+        let counted = [0, 1, 2].map(|key| count(&after, key).unwrap_or(0));
+        assert_eq!(counted, sums.map(AtomicI64::into_inner), "{durability:?}");
+        assert!(counted.iter().all(|count| *count > 0), "{counted:?}");
+        engine.close().unwrap();
+        after.close().unwrap();
+    }
 }
