@@ -34,8 +34,9 @@ use ramekin_storage::Storage;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
 
-/// What a memtable may take in a replay: when a unit begins it may be all but full, and the unit comes whole, of a larger share too. In slots its records take less than three times what they have: sizes are powers of two, and three of the largest fill a
-/// chunk of four. Memory is taken as it is filled.
+/// What a memtable may take in a replay: when a unit begins it may be all but full, and the unit comes whole, of a larger share too.
+/// In slots its records take less than three times what they have: sizes are powers of two, and three of the largest fill a chunk of
+/// four. Memory is taken as it is filled.
 fn replay_bytes(limits: Limits) -> u64 {
     3 * (limits.memtable_bytes + UNIT_BYTES_MAX)
 }
