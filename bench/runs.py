@@ -55,6 +55,7 @@ def main() -> int:
     parser.add_argument("--keys", type=int, default=10_000_000)
     parser.add_argument("--budget", type=int, default=120, help="MiB")
     parser.add_argument("--limit", type=int, default=128, help="MiB of the cgroup")
+    parser.add_argument("--fjall-limit", type=int, default=1024, help="MiB of fjall's cgroup: in 128 and in 256 it is killed while it loads")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--stores", default=",".join(STORES))
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("BENCH_DIR", ".bench")))
@@ -67,7 +68,8 @@ def main() -> int:
     outcomes = {store: [] for store in stores}
     for number in range(args.rounds):
         for store in stores:
-            outcome = measure(store, args.keys, args.budget, args.limit, args.data)
+            limit = args.fjall_limit if store == "fjall" else args.limit
+            outcome = measure(store, args.keys, args.budget, limit, args.data)
             outcomes[store].append(outcome)
             rates = ", ".join(f"{phase} {rate(outcome, phase):,.0f}/s" for phase in PHASES if phase in outcome)
             print(f"  .. {number + 1}: {store}: {outcome.get('failed', '')} {rates}", flush=True)

@@ -5,8 +5,8 @@ use heed::types::Bytes;
 use heed::{CommitOrAbort, Database, Env, EnvFlags, EnvOpenOptions, RwTxn};
 use std::path::Path;
 
-/// Keys of one transaction.
-const BATCH: u64 = 100_000;
+/// Keys of one transaction: each dirties a page, and those of 20 times as many are more memory than the run has.
+const BATCH: u64 = 5_000;
 
 pub struct Lmdb {
     keys: Database<'static, Bytes, Bytes>,

@@ -33,7 +33,7 @@ use crate::state::queue::{CHANGES_MAX, Queue};
 use crate::state::request::{Done, Request};
 use crate::state::timings::Timings;
 use crate::state::watermark::Watermark;
-use crate::write::{Writer, change};
+use crate::write::{Writer, group};
 use parking_lot::Mutex;
 use ramekin_base::limits::payload_max;
 use ramekin_base::lock::Ranked;
@@ -192,7 +192,7 @@ impl Store {
         };
         for name in CHANGERS {
             let shared = self.shared.clone();
-            spawn(name, Box::new(move || change::run(&shared)))?;
+            spawn(name, Box::new(move || group::run(&shared)))?;
         }
         let shared = self.shared.clone();
         let write = move || {

@@ -17,19 +17,18 @@ use crate::api::{Batch, Column, Mode, Parts, PayloadChange, Selection, Write};
 use crate::collection::{Collection, Kills};
 use crate::inner::StoreInner;
 use crate::query::read;
-use crate::state::request::{Piece, Reply, Request, What};
+use crate::state::request::{Piece, What};
 use crate::write::conditional;
-use crate::write::group;
 use crate::write::payload_write::{self, Changed};
 use crate::write::rewrite::{self, Resolved, VectorChange};
 use crate::write::staged::Staged;
-use ramekin_base::{Error, Kind, PointId, Result, cancel};
+use ramekin_base::{Kind, PointId, Result, cancel};
 use ramekin_fields::Filter;
 use ramekin_memory::Reservation;
 use std::collections::HashSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Points that a filter selects at a time, and the most of a piece.
@@ -42,56 +41,6 @@ pub(crate) const REWRITE_POINTS: usize = 64;
 /// A piece that finds no memory for the moment looks for it again after so long, and so often.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 const RETRIES: u32 = 300;
-
-/// Does changes until the store closes and none is left.
-pub(crate) fn run(shared: &Arc<StoreInner>) {
-    loop {
-        shared.reach("changer");
-        let changes = shared.queue.take_changes();
-        let Some(collection) = changes.first().map(|change| change.collection.clone()) else { return };
-        let mut log = |pieces| send(shared, &collection, pieces);
-        let made = group::make(shared, &collection, &changes, &mut log);
-        // Whoever hears the answer finds the collection open to his next write.
-        shared.queue.changed(collection.number);
-        for (change, outcome) in changes.into_iter().zip(made) {
-            change.answer.give_unless(shared.next_seqno(), outcome);
-        }
-    }
-}
-
-/// Hands pieces to the writer and waits until they are applied. Where one finds no memory or too long a log, what is new is
-/// written out first; the writer does not wait for that. What became of each.
-fn send(shared: &StoreInner, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Result<()>> {
-    let closed = || Error::closed("the writer has stopped");
-    let mut outcomes: Vec<Result<()>> = pieces.iter().map(|_| Err(closed())).collect();
-    let mut left: Vec<(usize, Piece)> = pieces.into_iter().enumerate().collect();
-    while !left.is_empty() {
-        let seen = shared.flushed.count();
-        let (mut waits, asker) = (left.len(), left[0].1.asker.clone());
-        let (answer, answered) = mpsc::sync_channel(waits + 1);
-        shared.queue.put_pieces(Request::Pieces { collection: collection.clone(), pieces: left, answer });
-        left = Vec::new();
-        while waits > 0 {
-            match answered.recv() {
-                Ok(Reply::Done(at, outcome)) => {
-                    outcomes[at] = outcome.and_then(|()| collection.check_current());
-                    waits -= 1;
-                }
-                Ok(Reply::Later(back)) => (waits, left) = (waits - back.len(), back),
-                Err(_) => return outcomes,
-            }
-        }
-        if left.is_empty() {
-            break;
-        }
-        // That others cannot be written out does not end it: where it needs their memory the writer says so.
-        let waited = asker.as_ref().map_or(Ok(()), cancel::Token::check).and_then(|()| shared.wait_for_flush(seen));
-        if let Err(error) = waited {
-            left.drain(..).for_each(|(at, _)| outcomes[at] = Err(error.clone()));
-        }
-    }
-    outcomes
-}
 
 /// Where the pieces of a change go.
 pub(crate) trait Sink {

@@ -13,13 +13,62 @@ use crate::api::{Mode, Parts, PayloadChange, PayloadParts, Selection, VectorPart
 use crate::collection::Collection;
 use crate::collection::health::FaultKind;
 use crate::inner::StoreInner;
-use crate::state::request::{Change, Log, Piece};
-use crate::write::append::begin;
+use crate::state::request::{Change, Log, Piece, Reply, Request};
 use crate::write::change::{Changer, PIECE_BYTES, REWRITE_POINTS, Sink};
 use crate::write::staged::Staged;
-use ramekin_base::{PointId, Result, supervise};
+use ramekin_base::{Error, PointId, Result, cancel, supervise};
 use ramekin_memory::Reservation;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+
+/// Does changes until the store closes and none is left.
+pub(crate) fn run(shared: &Arc<StoreInner>) {
+    loop {
+        shared.reach("changer");
+        let changes = shared.queue.take_changes();
+        let Some(collection) = changes.first().map(|change| change.collection.clone()) else { return };
+        let mut log = |pieces| send(shared, &collection, pieces);
+        let made = make(shared, &collection, &changes, &mut log);
+        // Whoever hears the answer finds the collection open to his next write.
+        shared.queue.changed(collection.number);
+        for (change, outcome) in changes.into_iter().zip(made) {
+            change.answer.give_unless(shared.next_seqno(), outcome);
+        }
+    }
+}
+
+/// Hands pieces to the writer and waits until they are applied. Where one finds no memory or too long a log, what is new is
+/// written out first; the writer does not wait for that. What became of each.
+fn send(shared: &StoreInner, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Result<()>> {
+    let closed = || Error::closed("the writer has stopped");
+    let mut outcomes: Vec<Result<()>> = pieces.iter().map(|_| Err(closed())).collect();
+    let mut left: Vec<(usize, Piece)> = pieces.into_iter().enumerate().collect();
+    while !left.is_empty() {
+        let seen = shared.flushed.count();
+        let (mut waits, asker) = (left.len(), left[0].1.asker.clone());
+        let (answer, answered) = mpsc::sync_channel(waits + 1);
+        shared.queue.put_pieces(Request::Pieces { collection: collection.clone(), pieces: left, answer });
+        left = Vec::new();
+        while waits > 0 {
+            match answered.recv() {
+                Ok(Reply::Done(at, outcome)) => {
+                    outcomes[at] = outcome.and_then(|()| collection.check_current());
+                    waits -= 1;
+                }
+                Ok(Reply::Later(back)) => (waits, left) = (waits - back.len(), back),
+                Err(_) => return outcomes,
+            }
+        }
+        if left.is_empty() {
+            break;
+        }
+        // That others cannot be written out does not end it: where it needs their memory the writer says so.
+        let waited = asker.as_ref().map_or(Ok(()), cancel::Token::check).and_then(|()| shared.wait_for_flush(seen));
+        if let Err(error) = waited {
+            left.drain(..).for_each(|(at, _)| outcomes[at] = Err(error.clone()));
+        }
+    }
+    outcomes
+}
 
 /// What became of a change: the first of its ids that no point has.
 type Outcome = Result<Option<PointId>>;
@@ -131,7 +180,7 @@ struct Member<'g, 'a> {
 impl Sink for Member<'_, '_> {
     fn log(&mut self, mut piece: Piece, memory: Vec<Reservation>) -> Result<()> {
         // Those after it see what it does, so it is seen through from here on, whoever waits.
-        begin(piece.asker.take().as_ref())?;
+        piece.asker.take().map_or(Ok(()), |asker| asker.begin())?;
         self.group.staged.stage(&self.group.shared.env, &piece.what)?;
         self.group.bytes += piece.what.bytes();
         self.group.pieces.push((self.number, piece));
