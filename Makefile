@@ -38,9 +38,16 @@ demo-server:
 demo-vectors: $(VENV)/demo.stamp
 	@test -e $(DEMO_DIR)/prepared.json || $(PY) demo/run.py --data $(DEMO_DIR) --prepare
 
-test: build $(VENV)/test.stamp ## Rust tests, then end-to-end tests with qdrant-client
-	$(CARGO) test --workspace --locked
-	$(PY) -m pytest -q tests
+# No test depends on time, so both kinds run side by side once everything is compiled; what the second one says is shown at its end.
+define TESTS_SIDE_BY_SIDE
+( $(PY) -m pytest -q tests > $(TARGET)/pytest.log 2>&1 & asked=$$!; \
+	$(CARGO) test --workspace --locked; ran=$$?; wait $$asked; answered=$$?; cat $(TARGET)/pytest.log; \
+	[ $$ran = 0 ] && [ $$answered = 0 ] )
+endef
+
+test: build $(VENV)/test.stamp ## Rust tests, and end-to-end tests with qdrant-client
+	$(CARGO) test --workspace --locked --no-run
+	$(TESTS_SIDE_BY_SIDE)
 
 # A step of the gate and the minutes that it took: $(call step,name,command).
 step = @start=$$(date +%s); $(2); status=$$?; \

@@ -45,6 +45,17 @@ impl Lmdb {
     }
 }
 
+impl Drop for Lmdb {
+    fn drop(&mut self) {
+        self.write = None;
+        // SAFETY: it was leaked when this was opened, and nothing that borrows it is left.
+        let env = unsafe { Box::from_raw(std::ptr::from_ref(self.env).cast_mut()) };
+        let closing = env.clone().prepare_for_closing();
+        drop(env);
+        closing.wait();
+    }
+}
+
 impl Store for Lmdb {
     fn put(&mut self, key: &Key, value: &Key) {
         if self.write.is_none() {

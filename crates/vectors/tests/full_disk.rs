@@ -9,7 +9,7 @@ use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_disk::{Disk, Open, Sync};
 use ramekin_fields::{Span, Test};
 use ramekin_memory::Budget;
-use ramekin_vectors::{Selection, Status, Write};
+use ramekin_vectors::{PayloadChange, Selection, Status, Write};
 use std::path::Path;
 use std::sync::Arc;
 use world::{Model, NAME, Point, World, fields, id, must, on, upsert};
@@ -199,4 +199,31 @@ fn a_disk_may_be_full_at_any_moment() {
         world.holds(&model).unwrap_or_else(|fault| panic!("seed {seed}: {fault:?}"));
     }
     assert!(refused > 10 && deleted > 50, "{refused} refused, {deleted} deleted");
+}
+
+#[test]
+fn a_write_that_finds_the_disk_full_takes_none_with_it_that_waits_behind_it() {
+    let disk = Arc::new(SimDisk::with_block(5, Faults::default(), 4096));
+    let world = open(&disk);
+    world.create().unwrap();
+    world.write(upsert(&batch(0))).unwrap();
+    disk.set_faults(full(used(&disk, Path::new("/data")) + (1 << 20)));
+    let text = format!(r#"{{"long":"{}"}}"#, "x".repeat(50_000));
+    let set = |number| Write::Payload {
+        points: Selection::Ids(vec![id(number)]),
+        change: PayloadChange::Overwrite(text.as_str().into()),
+    };
+    for turn in 0..BATCH / 2 {
+        // Deletes of other points, and one of a point that was to be changed.
+        let ids = vec![id(BATCH - 1 - turn), id(1)];
+        let answers = world.writes(&[set(0), set(1), Write::Delete(Selection::Ids(ids)), set(2)]);
+        assert!(answers[2].is_ok(), "{answers:?}");
+        if let Some(Err(error)) =
+            answers.iter().find(|answer| answer.as_ref().is_err_and(|it| it.kind() != Kind::NotFound))
+        {
+            assert_eq!(error.kind(), Kind::NoSpace, "{error}");
+            return;
+        }
+    }
+    panic!("the disk was never full");
 }

@@ -116,6 +116,14 @@ impl Queue {
         self.state.lock().waiting.push_front(request);
     }
 
+    /// Puts changes back that were taken and not made; they keep their order, before all others.
+    pub(crate) fn put_back_all(&self, changes: Vec<Change>) {
+        for Change { collection, write, answer: Completion { done, wait, memory, asker } } in changes.into_iter().rev()
+        {
+            self.put_back(Request::Write { collection, write, wait, memory, asker, done });
+        }
+    }
+
     /// Adds pieces of changes that are under way; there is one such request of each changer at most.
     pub(crate) fn put_pieces(&self, pieces: Request) {
         let mut state = self.state.lock();

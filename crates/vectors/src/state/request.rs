@@ -84,6 +84,8 @@ pub(crate) enum Reply {
     Done(usize, Result<()>),
     /// What is new must be written out before these, of which nothing is logged.
     Later(Vec<(usize, Piece)>),
+    /// So many at the end are not logged, since one before them failed.
+    Left(usize),
 }
 
 /// Who is told what became of it.
@@ -214,5 +216,5 @@ impl What {
     }
 }
 
-/// Sees pieces through until they are applied: what became of each.
-pub(crate) type Log<'a> = &'a mut dyn FnMut(Vec<Piece>) -> Vec<Result<()>>;
+/// Sees pieces through until they are applied: what became of each; `None`: it is not logged, since one before it failed.
+pub(crate) type Log<'a> = &'a mut dyn FnMut(Vec<Piece>) -> Vec<Option<Result<()>>>;

@@ -3,7 +3,7 @@
 //! ```text
 //!   queue ─► changes that name a few ids each, in their order ─► what is stored of all these ids, read in one batch
 //!         ─► each is made of that and of what those before it did ─► pieces ─► writer: logs all, ONE fsync, applies ─► answers
-//!                  └─ finds no memory beside the others: these go first, then it is made alone
+//!                  └─ finds no memory beside the others, or comes after one that the log refused: back to the head of the queue
 //! ```
 //!
 //! A client that writes points again and again without waiting, and many clients that write one each, share the fsyncs then
@@ -27,44 +27,62 @@ pub(crate) fn run(shared: &Arc<StoreInner>) {
         let changes = shared.queue.take_changes();
         let Some(collection) = changes.first().map(|change| change.collection.clone()) else { return };
         let mut log = |pieces| send(shared, &collection, pieces);
-        let made = make(shared, &collection, &changes, &mut log);
+        let made = see_through(shared, &collection, changes, &mut log);
         // Whoever hears the answer finds the collection open to his next write.
         shared.queue.changed(collection.number);
-        for (change, outcome) in changes.into_iter().zip(made) {
-            change.answer.give_unless(shared.next_seqno(), outcome);
-        }
+        made.into_iter().for_each(|(change, outcome)| change.answer.give_unless(shared.next_seqno(), outcome));
     }
 }
 
+/// Makes changes of one collection, and puts those back that had to be left: they are the first of the queue then.
+pub(crate) fn see_through(
+    shared: &StoreInner,
+    collection: &Arc<Collection>,
+    mut changes: Vec<Change>,
+    log: Log<'_>,
+) -> Vec<(Change, Outcome)> {
+    // A panic beside the changes themselves leaves nobody waiting, and the collection open to others.
+    let made = supervise::caught("changes", || Ok(make(shared, collection, &changes, log)));
+    let made = made.unwrap_or_else(|error| changes.iter().map(|_| Err(error.clone())).collect());
+    shared.queue.put_back_all(changes.split_off(made.len()));
+    changes.into_iter().zip(made).collect()
+}
+
 /// Hands pieces to the writer and waits until they are applied. Where one finds no memory or too long a log, what is new is
-/// written out first; the writer does not wait for that. What became of each.
-fn send(shared: &StoreInner, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Result<()>> {
-    let closed = || Error::closed("the writer has stopped");
-    let mut outcomes: Vec<Result<()>> = pieces.iter().map(|_| Err(closed())).collect();
+/// written out first; the writer does not wait for that. What became of each; `None`: one before it failed.
+fn send(shared: &StoreInner, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Option<Result<()>>> {
+    let closed = || Some(Err(Error::closed("the writer has stopped")));
+    let mut outcomes: Vec<Option<Result<()>>> = pieces.iter().map(|_| closed()).collect();
     let mut left: Vec<(usize, Piece)> = pieces.into_iter().enumerate().collect();
-    while !left.is_empty() {
+    while let Some((_, first)) = left.first() {
         let seen = shared.flushed.count();
-        let (mut waits, asker) = (left.len(), left[0].1.asker.clone());
+        let (mut waits, asker) = (left.len(), first.asker.clone());
         let (answer, answered) = mpsc::sync_channel(waits + 1);
         shared.queue.put_pieces(Request::Pieces { collection: collection.clone(), pieces: left, answer });
         left = Vec::new();
         while waits > 0 {
             match answered.recv() {
                 Ok(Reply::Done(at, outcome)) => {
-                    outcomes[at] = outcome.and_then(|()| collection.check_current());
+                    outcomes[at] = Some(outcome.and_then(|()| collection.check_current()));
                     waits -= 1;
                 }
                 Ok(Reply::Later(back)) => (waits, left) = (waits - back.len(), back),
+                Ok(Reply::Left(count)) => {
+                    waits -= count;
+                    let from = outcomes.len() - count;
+                    outcomes[from..].iter_mut().for_each(|outcome| *outcome = None);
+                }
                 Err(_) => return outcomes,
             }
         }
-        if left.is_empty() {
-            break;
-        }
         // That others cannot be written out does not end it: where it needs their memory the writer says so.
-        let waited = asker.as_ref().map_or(Ok(()), cancel::Token::check).and_then(|()| shared.wait_for_flush(seen));
-        if let Err(error) = waited {
-            left.drain(..).for_each(|(at, _)| outcomes[at] = Err(error.clone()));
+        let wait = || asker.as_ref().map_or(Ok(()), cancel::Token::check).and_then(|()| shared.wait_for_flush(seen));
+        if let Some((first, _)) = left.first()
+            && let Err(error) = wait()
+        {
+            outcomes[*first..].iter_mut().for_each(|outcome| *outcome = None);
+            outcomes[*first] = Some(Err(error));
+            break;
         }
     }
     outcomes
@@ -73,29 +91,34 @@ fn send(shared: &StoreInner, collection: &Arc<Collection>, pieces: Vec<Piece>) -
 /// What became of a change: the first of its ids that no point has.
 type Outcome = Result<Option<PointId>>;
 
-/// Makes changes of one collection in their order, each durable when this returns. What became of each.
-pub(crate) fn make(
-    shared: &StoreInner,
-    collection: &Arc<Collection>,
-    changes: &[Change],
-    log: Log<'_>,
-) -> Vec<Outcome> {
+/// Makes changes of one collection in their order, each durable when this returns. What became of the first ones, of one at
+/// least: those behind one that the log did not take may be made of it, and are left, as is one that finds no memory beside others.
+fn make(shared: &StoreInner, collection: &Arc<Collection>, changes: &[Change], log: Log<'_>) -> Vec<Outcome> {
     let staged = Staged::default();
-    let mut group = Group { shared, collection, log, staged, pieces: Vec::new(), memory: Vec::new(), bytes: 0 };
+    let mut group =
+        Group { shared, collection, log, staged, pieces: Vec::new(), memory: Vec::new(), bytes: 0, ended: false };
     if changes.len() > 1 {
         // What cannot be read here is read by the change that needs it.
         _ = supervise::caught("a read for changes", || group.fetch(changes));
     }
     let mut outcomes: Vec<Outcome> = Vec::with_capacity(changes.len());
-    for change in changes {
-        let mut outcome = if changes.len() > 1 { group.stage(change, outcomes.len()) } else { group.alone(change) };
-        if changes.len() > 1 && outcome.as_ref().is_err_and(|error| error.kind().is_memory()) {
-            group.send(&mut outcomes);
-            outcome = group.alone(change);
+    for (number, change) in changes.iter().enumerate() {
+        let made = if changes.len() > 1 { group.stage(change, number) } else { group.alone(change) };
+        match made {
+            Err(error) if error.kind().is_memory() && changes.len() > 1 => {
+                group.send(&mut outcomes);
+                if outcomes.is_empty() {
+                    outcomes.push(group.alone(change));
+                }
+                break;
+            }
+            made => outcomes.push(made),
         }
-        outcomes.push(outcome);
         if group.bytes >= PIECE_BYTES {
             group.send(&mut outcomes);
+        }
+        if group.ended {
+            break;
         }
     }
     group.send(&mut outcomes);
@@ -115,6 +138,8 @@ struct Group<'a> {
     /// What the pieces hold.
     memory: Vec<Reservation>,
     bytes: usize,
+    /// The log did not take a piece: no other is made.
+    ended: bool,
 }
 
 impl Group<'_> {
@@ -157,14 +182,20 @@ impl Group<'_> {
         })
     }
 
-    /// Sees through what was staged so far. Afterwards all of it shows in what is read.
-    fn send(&mut self, outcomes: &mut [Outcome]) {
+    /// Sees through what was staged so far. Afterwards all of it shows in what is read. Of changes that the log did not take there
+    /// are no outcomes then, but for the one that it refused.
+    fn send(&mut self, outcomes: &mut Vec<Outcome>) {
         let (numbers, pieces): (Vec<usize>, Vec<Piece>) = std::mem::take(&mut self.pieces).into_iter().unzip();
-        if !pieces.is_empty() {
-            for (number, outcome) in numbers.into_iter().zip((self.log)(pieces)) {
-                if let (Err(error), Some(own)) = (outcome, outcomes.get_mut(number)) {
-                    *own = Err(error);
-                }
+        let logged = if pieces.is_empty() { Vec::new() } else { (self.log)(pieces) };
+        let failed = numbers.into_iter().zip(logged).find(|(_, logged)| !matches!(logged, Some(Ok(()))));
+        if let Some((number, logged)) = failed {
+            // Those behind it saw what it would have done, also where they write nothing.
+            outcomes.truncate(number);
+            self.ended = true;
+            match logged {
+                // Whoever finds no memory beside others waits for it at the head of the queue.
+                Some(Err(error)) if !error.kind().is_memory() || number == 0 => outcomes.push(Err(error)),
+                _ => {}
             }
         }
         (self.staged, self.memory, self.bytes) = (Staged::default(), Vec::new(), 0);
@@ -206,9 +237,9 @@ struct Alone<'a> {
 
 impl Sink for Alone<'_> {
     fn log(&mut self, piece: Piece, memory: Vec<Reservation>) -> Result<()> {
-        let logged = (self.log)(vec![piece]).into_iter().collect();
+        let logged = (self.log)(vec![piece]).pop().flatten();
         drop(memory);
-        logged
+        logged.unwrap_or_else(|| Err(Error::bug("a piece has no outcome")))
     }
 
     fn staged(&self) -> &Staged {

@@ -242,30 +242,29 @@ impl Writer {
         }
         let collection = change.collection.clone();
         let changes = shared.queue.with_followers(change);
-        let made = group::make(&shared, &collection, &changes, &mut |pieces| self.see_through(&collection, pieces));
-        for (change, outcome) in changes.into_iter().zip(made) {
-            change.answer.give_unless(shared.next_seqno(), outcome);
-        }
+        let mut log = |pieces| self.see_through(&collection, pieces);
+        let made = group::see_through(&shared, &collection, changes, &mut log);
+        made.into_iter().for_each(|(change, outcome)| change.answer.give_unless(shared.next_seqno(), outcome));
     }
 
     /// Logs and applies pieces where there are no changers. After one that failed none is logged.
-    fn see_through(&mut self, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Result<()>> {
-        let mut failed = Ok(());
-        let mut logged = |piece| {
-            let mut left = Some(piece);
-            while let (Ok(()), Some(piece)) = (&failed, left) {
-                match self.log_piece(collection, piece) {
-                    Ok(back) => left = back,
-                    Err(error) => (failed, left) = (Err(error), None),
-                }
+    fn see_through(&mut self, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Option<Result<()>>> {
+        let mut outcomes: Vec<Option<Result<()>>> = pieces.iter().map(|_| None).collect();
+        for (piece, outcome) in pieces.into_iter().zip(&mut outcomes) {
+            let mut logged = self.log_piece(collection, piece);
+            while let Ok(Some(piece)) = logged {
+                logged = self.log_piece(collection, piece);
             }
-            failed.clone()
-        };
-        let mut outcomes: Vec<Result<()>> = pieces.into_iter().map(&mut logged).collect();
+            let is_logged = logged.is_ok();
+            *outcome = Some(logged.map(|_| ()));
+            if !is_logged {
+                break;
+            }
+        }
         let applied = self.flush_checked();
         self.keep_bounds();
         if let Err(error) = applied.and_then(|()| self.log.check_open()) {
-            outcomes.iter_mut().filter(|outcome| outcome.is_ok()).for_each(|outcome| *outcome = Err(error.clone()));
+            outcomes.iter_mut().filter(|it| matches!(it, Some(Ok(())))).for_each(|it| *it = Some(Err(error.clone())));
         }
         outcomes
     }
@@ -278,8 +277,8 @@ impl Writer {
         }
     }
 
-    /// Logs pieces of changes, in their order. One that must wait keeps those behind it waiting; one that fails fails them, too:
-    /// they may be made of what it would have done.
+    /// Logs pieces of changes, in their order. One that must wait keeps those behind it waiting; after one that fails none is
+    /// logged: they may be made of what it would have done.
     fn log_pieces(&mut self, collection: &Arc<Collection>, pieces: Vec<(usize, Piece)>, answer: &SyncSender<Reply>) {
         let mut left = pieces.into_iter();
         while let Some((at, piece)) = left.next() {
@@ -294,8 +293,8 @@ impl Writer {
                     return;
                 }
                 Err(error) => {
-                    let rest = std::iter::once(at).chain(left.map(|(at, _)| at));
-                    rest.for_each(|at| _ = answer.send(Reply::Done(at, Err(error.clone()))));
+                    _ = answer.send(Reply::Done(at, Err(error)));
+                    _ = answer.send(Reply::Left(left.len()));
                     return;
                 }
             }
