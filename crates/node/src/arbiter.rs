@@ -127,7 +127,8 @@ impl Arbiter {
         if seats.len() < 2 {
             return;
         }
-        let claims: Vec<Claim> = seats.iter_mut().map(Seat::claim).collect();
+        seats.iter_mut().for_each(Seat::look);
+        let claims: Vec<Claim> = seats.iter().map(Seat::claim).collect();
         let (now, mut planned): (Vec<u64>, _) = (seats.iter().map(|seat| seat.share).collect(), plan(total, &claims));
         if is_near(total, &now, &planned, &claims) {
             planned = now;
@@ -141,14 +142,14 @@ impl Arbiter {
     /// The budget is about to become `total`, which is less.
     pub(crate) fn shrink(&self, total: u64, at_most: Duration) -> Result<()> {
         let mut seats = self.0.seats.lock();
-        let planned = planned(&mut seats, total);
+        let planned = planned(&seats, total);
         shrink(&mut seats, &planned, at_most)
     }
 
     /// The budget has moved.
     pub(crate) fn settle(&self) -> Result<()> {
         let (mut seats, total) = (self.0.seats.lock(), self.0.budget.limit());
-        let planned = planned(&mut seats, total);
+        let planned = planned(&seats, total);
         let shrunk = shrink(&mut seats, &planned, Duration::ZERO);
         // Whoever has what it had computes anew all the same, from another budget.
         seats[0].is_stale = true;
@@ -176,10 +177,15 @@ impl Seat {
         Self { tenant, account: account.clone(), is_first: false, share: 0, is_stale: false, used, pause }
     }
 
-    fn claim(&mut self) -> Claim {
-        let Wants { least, most, requests, .. } = self.tenant.wants();
+    /// How much it was asked since the last look. Only looks do so, which come at even times.
+    fn look(&mut self) {
+        self.used.look(self.tenant.wants().requests);
+    }
+
+    fn claim(&self) -> Claim {
+        let Wants { least, most, .. } = self.tenant.wants();
         let least = least.max(IDLE_SHARE);
-        Claim { least, most: most.max(least), recent: self.used.look(requests) }
+        Claim { least, most: most.max(least), recent: self.used.recent() }
     }
 
     /// What is reserved is always what it has, and covers what its store was told.
@@ -230,11 +236,11 @@ impl Pause {
     }
 }
 
-fn planned(seats: &mut [Seat], total: u64) -> Vec<u64> {
+fn planned(seats: &[Seat], total: u64) -> Vec<u64> {
     if seats.len() == 1 {
         return vec![total];
     }
-    let claims: Vec<Claim> = seats.iter_mut().map(Seat::claim).collect();
+    let claims: Vec<Claim> = seats.iter().map(Seat::claim).collect();
     plan(total, &claims)
 }
 

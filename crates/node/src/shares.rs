@@ -87,6 +87,11 @@ pub(crate) struct Use {
 const QUIET_LOOKS: u32 = 3;
 
 impl Use {
+    /// Requests of late; 0: it is not in use.
+    pub(crate) fn recent(&self) -> u64 {
+        self.recent
+    }
+
     /// `requests` since it was opened; returns those of late.
     pub(crate) fn look(&mut self, requests: u64) -> u64 {
         let new = requests.saturating_sub(self.seen);

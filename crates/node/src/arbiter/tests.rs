@@ -139,6 +139,22 @@ fn the_first_computes_anew_after_the_budget_has_moved_though_another_failed_to_s
 }
 
 #[test]
+fn who_moves_the_budget_again_and_again_takes_no_share_from_a_store_that_is_asked() {
+    let (budget, arbiter, all) = opened(64 * MIB, 1);
+    all[1].ask(1_000);
+    arbiter.look();
+    let share = all[1].state().0;
+    assert!(share > 16 * MIB, "{share}");
+    // Between two looks nobody is asked anything.
+    for total in [48, 56, 48, 56, 64] {
+        budget.set_limit(total * MIB);
+        arbiter.settle().unwrap();
+    }
+    assert_eq!(all[1].state().0, share);
+    check(&arbiter, &all);
+}
+
+#[test]
 fn nobody_grows_while_one_fails_to_shrink_and_others_shrink_all_the_same() {
     let (_, arbiter, all) = opened(64 * MIB, 3);
     all[1..3].iter().for_each(|one| one.ask(1000));
