@@ -24,6 +24,7 @@ use crate::collection::recall_monitor::RecallMonitor;
 use crate::collection::structures::Structures;
 use crate::collection::usage::Usage;
 use crate::lock;
+use crate::memtable::delete_bitmap::CHUNK_BYTES;
 use crate::memtable::fields::BatchFields;
 use crate::memtable::moment::{Moment, MomentRead};
 use crate::memtable::patches::PATCH_BYTES;
@@ -258,7 +259,7 @@ impl Collection {
     pub(crate) fn locate(&self, pages: &Pages, ids: &[PointId], kills: Kills) -> Result<Located> {
         let (mut located, view) = (Located::default(), self.view.load_full());
         located.look(pages, ids, view.segments.iter().map(|segment| segment.own.clone()))?;
-        located.memory = Some(self.deaths_account.try_reserve(located.deaths_bytes(&view, ids.len(), kills))?);
+        located.memory = Some(self.deaths_account.try_reserve(located.deaths_ahead_bytes(&view, ids.len(), kills))?);
         Ok(located)
     }
 
@@ -277,14 +278,24 @@ impl Collection {
             let missing: Vec<_> =
                 view.segments.iter().map(|held| &held.own).filter(|held| !located.knows(held)).collect();
             let needed = located.deaths_bytes(&view, ids.len(), kills);
-            let memory = located.memory.take().filter(|memory| missing.is_empty() && memory.bytes() >= needed);
-            if let Some(memory) = memory {
+            let is_booked = located.memory.as_ref().is_some_and(|memory| memory.bytes() >= needed);
+            if missing.is_empty()
+                && is_booked
+                && let Some(memory) = located.memory.take()
+            {
                 return Ok((change, view, memory));
             }
             drop(change);
             located.look_patiently(pages, ids, &missing)?;
             let needed = located.deaths_bytes(&view, ids.len(), kills);
-            located.memory = Some(retry_while_busy(|| self.deaths_account.try_reserve(needed))?);
+            // What is booked stays so: others would have it at once where memory is short.
+            let mut memory = match located.memory.take() {
+                Some(memory) => memory,
+                None => self.deaths_account.try_reserve(0)?,
+            };
+            let more = needed.saturating_sub(memory.bytes());
+            retry_while_busy(|| memory.grow(more))?;
+            located.memory = Some(memory);
         }
     }
 
@@ -462,6 +473,12 @@ impl Located {
             |(segment, lists): &(Arc<Segment>, Lists)| segment.deaths_bytes(lists.iter().map(|list| list.len()).sum());
         let sealed: u64 = self.segments.iter().map(of_segment).sum();
         sealed + view.memtables().map(|part| part.deaths_bytes(points)).sum::<u64>()
+    }
+
+    /// The same when they are applied: by then writes of the same group may have begun a chunk, and a memtable may have come.
+    fn deaths_ahead_bytes(&self, view: &View, points: usize, kills: Kills) -> u64 {
+        let ahead = (view.memtables().count() as u64 + 2) * CHUNK_BYTES;
+        self.deaths_bytes(view, points, kills) + if kills == Kills::None { 0 } else { ahead }
     }
 
     /// Bytes of where so many points stand: each is alive in one segment at most.

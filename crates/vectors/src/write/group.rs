@@ -28,9 +28,10 @@ pub(crate) fn run(shared: &Arc<StoreInner>) {
         let Some(collection) = changes.first().map(|change| change.collection.clone()) else { return };
         let mut log = |pieces| send(shared, &collection, pieces);
         let made = see_through(shared, &collection, changes, &mut log);
-        // Whoever hears the answer finds the collection open to his next write.
+        // Whoever hears the answer finds the collection open to his next write, which gets a later number.
+        let numbered: Vec<_> = made.into_iter().map(|made| (shared.next_seqno(), made)).collect();
         shared.queue.changed(collection.number);
-        made.into_iter().for_each(|(change, outcome)| change.answer.give_unless(shared.next_seqno(), outcome));
+        numbered.into_iter().for_each(|(seqno, (change, outcome))| change.answer.give_unless(seqno, outcome));
     }
 }
 
