@@ -357,6 +357,7 @@ impl Store {
     pub fn create_collection(&self, name: &str, config: CollectionConfig) -> Result<()> {
         check_name(name)?;
         check::config(&config)?;
+        check::flushes(&config, self.shared.limits().flush_work)?;
         let name = name.to_owned();
         let create = move |catalog: &Catalog| Ok(Some(MetaOp::Create { number: catalog.next_number, name, config }));
         self.meta(create).map(|_| ())

@@ -2,7 +2,7 @@
 
 use crate::api::{Batch, CollectionConfig, CollectionPatch, Parts, VectorConfig, VectorParts, Write};
 use ramekin_base::limits::{DIM_MAX, NAME_MAX, POINTS_PER_REQUEST_MAX, VECTOR_NAMES_MAX};
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, Size};
 
 /// Signs that no name holds: those that paths and file systems give a meaning.
 const SIGNS: &str = "<>:\"/\\|?*";
@@ -42,6 +42,25 @@ pub(crate) fn config(config: &CollectionConfig) -> Result<()> {
         return Err(Error::invalid(format!("recall is {}; 0.5 to 0.999 is allowed", config.recall)));
     }
     Ok(())
+}
+
+/// What a flush of vectors takes for each dimension and besides, as measured; `tests/largest.rs` fails where it is less.
+const FLUSH_BYTES_A_DIMENSION: u64 = 720;
+const FLUSH_BYTES_BESIDES: u64 = 448 << 10;
+
+/// Whether a flush that has so many bytes can write such vectors out: else new points would stay in memory for good.
+pub(crate) fn flushes(config: &CollectionConfig, flush_work: u64) -> Result<()> {
+    let Some(dim) = config.vectors.values().map(|vector| vector.dim).max() else { return Ok(()) };
+    let needed = FLUSH_BYTES_BESIDES + dim as u64 * FLUSH_BYTES_A_DIMENSION;
+    if needed <= flush_work {
+        return Ok(());
+    }
+    Err(Error::no_memory(format!(
+        "to write vectors of {dim} dimensions out takes {}, and under this budget {} are for that; a budget of {} is enough",
+        Size(needed),
+        Size(flush_work),
+        Size(needed * 16)
+    )))
 }
 
 /// The vectors that are to be returned.
