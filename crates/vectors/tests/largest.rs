@@ -97,3 +97,26 @@ fn the_longest_payloads_that_a_budget_takes_are_written_out_and_changed() {
         is_well(&open(&disk, budget));
     }
 }
+
+#[test]
+fn changed_payloads_are_written_out_where_others_hold_all_memory() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::with_block(1, Faults::default(), 4096));
+    let budget = Budget::new(BUDGETS[0]);
+    let world = World::open(&disk, Path::new("/data"), &budget).unwrap();
+    create(&world, NAME, 8).unwrap();
+    (0..200).for_each(|id| write(&world, id, vec![1.0; 8], r#"{"n":1}"#));
+    is_well(&world);
+    let change = PayloadChange::Overwrite(r#"{"n":2}"#.into());
+    let points = Selection::Ids((0..200).map(PointId::Num).collect());
+    world.write(Write::Payload { points, change }).unwrap();
+    // Requests that wait hold all that there is.
+    let mut others = budget.root().child("others", "a test's").try_reserve(0).unwrap();
+    for step in [1 << 20, 64 << 10, 4 << 10] {
+        while others.grow(step).is_ok() {}
+    }
+    world.store.fold_for_tests(NAME).unwrap();
+    while world.store.step() {}
+    assert!(world.store.faults().is_empty(), "{:?}", world.store.faults());
+    let usage = world.store.info(NAME).unwrap();
+    assert_ne!(usage.status, Status::Red);
+}

@@ -72,7 +72,15 @@ pub(crate) fn flush_one(shared: &StoreInner) -> Result<bool> {
     let sealed = supervise::caught("a seal", || {
         shared.timed(&shared.timings.flush, || flush(shared, &collection.name, &collection, &part))
     });
-    // It gave some of its memory to open the file and to name it in the manifest. What of it is in use stays so.
+    // It gave some of its memory to open the file and to name it in the manifest.
+    take_back_opening(shared);
+    shared.note(&collection, FaultKind::Flush, &collection.name, &sealed);
+    shared.flushed.raise();
+    sealed.map(|()| true)
+}
+
+/// What a flush gave to open a file is its own again, but for what is in use.
+fn take_back_opening(shared: &StoreInner) {
     {
         let mut opens = shared.flush_opens.lock();
         shared.accounts.segments.give_min_reservation_to(OPEN_GIVES, &shared.accounts.flush);
@@ -80,10 +88,31 @@ pub(crate) fn flush_one(shared: &StoreInner) -> Result<bool> {
         *opens = false;
     }
     shared.accounts.flush.raise_min_reservation(shared.limits().flush_work);
+}
 
-    shared.note(&collection, FaultKind::Flush, &collection.name, &sealed);
-    shared.flushed.raise();
-    sealed.map(|()| true)
+/// Opens what a flush or a merge wrote beside segments: where memory is short with some of what its `account` has for good, since
+/// what waits for memory may wait for this.
+fn open_beside<T>(shared: &StoreInner, account: &Account, open: impl Fn() -> Result<T>) -> Result<T> {
+    let first = open();
+    if !first.as_ref().is_err_and(|error| error.kind().is_memory()) {
+        return first;
+    }
+    let (segments, is_flush) = (&shared.accounts.segments, account.path() == shared.accounts.flush.path());
+    {
+        let mut opens = shared.flush_opens.lock();
+        account.give_min_reservation_to(OPEN_GIVES, segments);
+        *opens |= is_flush;
+    }
+    let opened = open();
+    if is_flush {
+        take_back_opening(shared);
+    } else {
+        let flush_opens = shared.flush_opens.lock();
+        if !*flush_opens {
+            _ = segments.set_min_reservation(0);
+        }
+    }
+    opened
 }
 
 impl StoreInner {

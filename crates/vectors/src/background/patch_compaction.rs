@@ -13,8 +13,8 @@
 //! log a window at a time, so that each record is read once a window, in whatever order rows changed.
 
 use crate::background::flush::RecordReader;
-use crate::background::manifest;
 use crate::background::merge::MergeRows;
+use crate::background::{manifest, open_beside};
 use crate::collection::Collection;
 use crate::inner::StoreInner;
 use crate::memtable::patches::PatchMemtable;
@@ -147,8 +147,9 @@ fn write(shared: &StoreInner, parts: &[Part<'_>], points: u32, account: &Account
     write_texts(&walk, &mut out)?;
     out.finish(b"{}")?;
     let name = shared.storage.name_of(&path)?;
-    let opened = shared.storage.open_file(&name);
-    let run = opened.and_then(|file| PatchRun::open(&name, file, points, &shared.accounts.segments));
+    let segments = &shared.accounts.segments;
+    let open = || PatchRun::open(&name, shared.storage.open_file(&name)?, points, segments);
+    let run = open_beside(shared, account, open);
     let run = run.inspect_err(|_| _ = shared.storage.discard(&name))?;
     run.listed.store(false, Ordering::SeqCst);
     Ok(Some(Arc::new(run)))
