@@ -1,20 +1,21 @@
-//! A unit that is too large for the log: its effects are written as a run, and one edit of the manifest is its commit.
+//! A unit that is too large for the log: its effects are written as runs, and one edit of the manifest is its commit.
 //!
 //! ```text
-//!   hold the range ─► what memtables have of the tree is flushed ─► make: sorted effects ─► files of a run
-//!        others who touch the range wait, all others go on                                     │
-//!   staging stands still ─► the log up to here is durable ─► manifest names the run ─► it is seen ─► go on
+//!   announce ranges ─► who was in them ends ─► memtables of the trees are flushed ─► make: sorted effects ─► files of runs
+//!        others who touch them wait, all others go on                                           │ tree by tree
+//!   staging stands still ─► the log up to here is durable ─► manifest names the runs ─► they are seen ─► go on
 //! ```
 //!
-//! While the range is held no memtable has a key of it, so among runs and memtables the new run may stand anywhere. A crash
-//! before the manifest's edit leaves files that nothing names; the next start removes them.
+//! While a range is held no memtable has a key of it, so among runs and memtables a new run may stand anywhere. A crash before the
+//! manifest's edit leaves files that nothing names; the next start removes them. However a unit ends, also by a panic, its ranges
+//! are let go of and staging goes on.
 
-use crate::engine::{Engine, Inner};
+use crate::engine::{Engine, Inner, shutting_down};
 use crate::keylocks::{KeyRange, Owner};
 use crate::manifest;
 use crate::store::Store;
 use crate::tree::Tree;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, supervise};
 use ramekin_pages::Pages;
 use ramekin_runs::{Entry, Run, RunWriter, Value, View};
 use std::sync::Arc;
@@ -22,18 +23,27 @@ use std::time::Duration;
 
 /// Whoever waits for a range looks again so often.
 const LOOK: Duration = Duration::from_millis(5);
+/// Ranges of one large unit: whoever touches a key meanwhile looks at all of them.
+const RANGES_MAX: usize = 64;
 
-/// Takes the effects of a large unit, in the order of their keys.
+/// Takes the effects of a large unit on one tree, in the order of their keys.
 pub struct Bulk<'a, 'w> {
     writer: &'a mut RunWriter<'w>,
     view: &'a View,
     pages: &'a Pages,
     tree: &'a Tree,
-    range: &'a KeyRange,
+    number: usize,
+    /// Those of the tree which are not written yet, in the order of keys.
+    ranges: &'a [KeyRange],
 }
 
 impl Bulk<'_, '_> {
-    /// The tree as it is while the range is held.
+    /// The tree whose effects are taken.
+    pub fn tree(&self) -> usize {
+        self.number
+    }
+
+    /// The tree as it is while the ranges are held; what others wrote outside of them shows up to now.
     pub fn view(&self) -> &View {
         self.view
     }
@@ -66,8 +76,13 @@ impl Bulk<'_, '_> {
     }
 
     fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
-        if *entry.key < *self.range.from || *entry.key >= *self.range.to {
-            return Err(Error::bug("a large unit writes a key outside of the range that it holds"));
+        while let [range, rest @ ..] = self.ranges
+            && *entry.key >= *range.to
+        {
+            self.ranges = rest;
+        }
+        if !self.ranges.first().is_some_and(|range| range.contains(self.number, entry.key)) {
+            return Err(Error::bug("a large unit writes a key outside of the ranges that it holds"));
         }
         self.writer.push(entry)
     }
@@ -94,85 +109,188 @@ impl<S: Store> Engine<S> {
         (from, to): (&[u8], &[u8]),
         make: impl FnOnce(&mut Bulk<'_, '_>) -> Result<()>,
     ) -> Result<u64> {
+        let mut make = Some(make);
+        self.bulk_over(&[(tree, from, to)], |bulk| make.take().map_or(Ok(()), |make| make(bulk)))
+    }
+
+    /// The same over several ranges (tree, from, to), in the order of trees and keys; one key is a range of its own. `make` is called
+    /// once for each tree, in this order.
+    pub fn bulk_over(
+        &self,
+        ranges: &[(usize, &[u8], &[u8])],
+        mut make: impl FnMut(&mut Bulk<'_, '_>) -> Result<()>,
+    ) -> Result<u64> {
         let inner = &*self.inner;
-        let range = || KeyRange { tree, from: from.into(), to: to.into() };
-        let held = inner.trees.get(tree).ok_or_else(|| Error::bug(format!("there is no tree {tree}")))?;
-        let owner = hold(inner, range())?;
+        let ranges = checked(inner, ranges)?;
+        let held = Held::take(inner, &ranges)?;
         // A store with a range that is held does not go to sleep.
-        let made = inner.wake().and_then(|()| write(inner, held, tree, &range(), make));
-        let done = made.and_then(|run| commit(inner, held, tree, run));
-        inner.change(|exec| exec.core.locks.release(owner));
+        inner.wake()?;
+        let runs = write(inner, &ranges, &mut make)?;
+        let done = commit(inner, &ranges, &runs);
+        drop(held);
         inner.merge_due.raise();
         done
     }
 }
 
-/// Keeps others away from a range, once nobody is there.
-fn hold<S: Store>(inner: &Inner<S>, range: KeyRange) -> Result<Owner> {
-    loop {
-        {
-            let mut exec = inner.exec.lock();
-            if let Some(why) = &exec.refuses {
-                return Err(why.clone());
+fn checked<S: Store>(inner: &Inner<S>, ranges: &[(usize, &[u8], &[u8])]) -> Result<Vec<KeyRange>> {
+    if ranges.len() > RANGES_MAX {
+        return Err(Error::too_large(format!(
+            "a large unit has {} ranges; at most {RANGES_MAX} are allowed",
+            ranges.len()
+        )));
+    }
+    let is_ordered = |pair: &[(usize, &[u8], &[u8])]| (pair[0].0, pair[0].2) <= (pair[1].0, pair[1].1);
+    if !ranges.windows(2).all(is_ordered) || ranges.iter().any(|(tree, ..)| *tree >= inner.trees.len()) {
+        return Err(Error::bug("the ranges of a large unit meet, are not in order or are of a tree that is not there"));
+    }
+    Ok(ranges.iter().map(|(tree, from, to)| KeyRange { tree: *tree, from: (*from).into(), to: (*to).into() }).collect())
+}
+
+/// Ranges that others stay away from, until this is gone.
+struct Held<'a, S: Store> {
+    inner: &'a Inner<S>,
+    ranges: &'a [KeyRange],
+    owner: Owner,
+}
+
+impl<'a, S: Store> Held<'a, S> {
+    /// Keeps others away from ranges, and returns when nobody is there any more: whoever comes from now on does not.
+    fn take(inner: &'a Inner<S>, ranges: &'a [KeyRange]) -> Result<Self> {
+        let owner = inner.exec.lock().announce(ranges)?;
+        let held = Self { inner, ranges, owner };
+        held.wait().map(|()| held)
+    }
+
+    fn wait(&self) -> Result<()> {
+        let inner = self.inner;
+        loop {
+            {
+                let mut exec = inner.exec.lock();
+                exec.check_open()?;
+                if exec.core.locks.grant(self.owner) {
+                    return Ok(());
+                }
             }
-            if !exec.core.locks.is_range_held(&range, 0) {
-                let owner = exec.new_owner();
-                exec.core.locks.hold_range(range, owner);
-                return Ok(owner);
+            if inner.is_closing() {
+                return Err(shutting_down());
             }
-        }
-        if inner.is_closing() {
-            return Err(Error::closed("the server is shutting down"));
-        }
-        match inner.options.threads {
-            true => _ = inner.job_ended.wait_past(inner.job_ended.count(), LOOK),
-            false if !crate::jobs::step(inner) => return Err(Error::busy("the range is held by another command")),
-            false => {}
+            match inner.options.threads {
+                true => _ = inner.job_ended.wait_past(inner.job_ended.count(), LOOK),
+                false if !crate::jobs::step(inner) => return Err(Error::busy("the range is held by another command")),
+                false => {}
+            }
         }
     }
 }
 
+impl<S: Store> Drop for Held<'_, S> {
+    fn drop(&mut self) {
+        self.inner.change(|exec| exec.release_ranges(self.ranges, self.owner));
+    }
+}
+
+/// Nothing is staged until this is gone.
+struct Still<'a, S: Store>(&'a Inner<S>);
+
+impl<'a, S: Store> Still<'a, S> {
+    fn of(inner: &'a Inner<S>) -> Self {
+        inner.exec.lock().is_held = true;
+        Self(inner)
+    }
+}
+
+impl<S: Store> Drop for Still<'_, S> {
+    fn drop(&mut self) {
+        self.0.exec.lock().is_held = false;
+    }
+}
+
+/// The effects as runs, one for each tree that has any.
 fn write<S: Store>(
     inner: &Inner<S>,
-    tree: &Tree,
+    ranges: &[KeyRange],
+    make: &mut dyn FnMut(&mut Bulk<'_, '_>) -> Result<()>,
+) -> Result<Vec<(usize, Arc<Run>)>> {
+    let mut runs = Vec::new();
+    for ranges in ranges.chunk_by(|one, next| one.tree == next.tree) {
+        match write_tree(inner, ranges[0].tree, ranges, make) {
+            Ok(run) => runs.extend(run.map(|run| (ranges[0].tree, run))),
+            Err(error) => {
+                discard(inner, &runs);
+                return Err(error);
+            }
+        }
+    }
+    Ok(runs)
+}
+
+fn write_tree<S: Store>(
+    inner: &Inner<S>,
     number: usize,
-    range: &KeyRange,
-    make: impl FnOnce(&mut Bulk<'_, '_>) -> Result<()>,
+    ranges: &[KeyRange],
+    make: &mut dyn FnMut(&mut Bulk<'_, '_>) -> Result<()>,
 ) -> Result<Option<Arc<Run>>> {
     crate::jobs::flush_tree(inner, number)?;
-    let view = View::new(Vec::new(), tree.state().runs.clone());
+    let tree = &inner.trees[number];
+    let view = {
+        let mut exec = inner.exec.lock();
+        let draft = &mut exec.core.drafts[number];
+        let root = draft.publish();
+        tree.view(draft.number, Some(&root))
+    };
     let pages = inner.pages();
     inner.files.made(tree.options.shape(inner.limits().file_bytes), |writer| {
-        make(&mut Bulk { writer, view: &view, pages, tree, range })
+        supervise::caught("a large unit", || make(&mut Bulk { writer, view: &view, pages, tree, number, ranges }))
     })
 }
 
-/// Makes the run count, by one edit of the manifest.
-fn commit<S: Store>(inner: &Inner<S>, tree: &Tree, number: usize, run: Option<Arc<Run>>) -> Result<u64> {
-    let Some(run) = run else { return Ok(inner.exec.lock().core.seqno) };
-    let mut side = inner.log.lock();
-    inner.exec.lock().is_held = true;
-    let mut answers = inner.lead(&mut side);
-    let committed = {
-        let _one = inner.manifest.lock();
-        let seqno = inner.exec.lock().core.seqno + 1;
-        let named = inner.check_log().and_then(|()| manifest::commit(inner, Some((number, &run, seqno))));
-        let mut exec = inner.exec.lock();
-        exec.is_held = false;
-        if named.is_ok() {
-            exec.core.seqno = seqno;
-            let runs = tree.state().runs.iter().cloned().chain([run.clone()]).collect();
-            tree.set_runs(runs);
-            inner.publish(seqno, exec.core.roots());
-            inner.made_durable(&mut exec, seqno);
-        }
-        named.map(|()| seqno)
+fn discard<S: Store>(inner: &Inner<S>, runs: &[(usize, Arc<Run>)]) {
+    let files = runs.iter().flat_map(|(_, run)| run.files());
+    files.for_each(|file| inner.files.discard(file.path()));
+}
+
+/// Makes the runs count, by one edit of the manifest.
+fn commit<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[(usize, Arc<Run>)]) -> Result<u64> {
+    if runs.is_empty() {
+        return Ok(inner.exec.lock().core.seqno);
+    }
+    let (mut answers, named) = {
+        let mut side = inner.log.lock();
+        let _still = Still::of(inner);
+        let answers = inner.lead(&mut side);
+        // A panic leaves an edit of which nobody knows whether a start finds it.
+        let named = supervise::caught("an edit of the manifest", || Ok(name(inner, ranges, runs)));
+        (answers, named)
     };
-    drop(side);
-    if committed.is_err() {
-        run.files().iter().for_each(|file| inner.files.discard(file.path()));
+    match &named {
+        Ok(Ok(_)) => {}
+        Ok(Err(_)) => discard(inner, runs),
+        Err(panic) => inner.lose_manifest(panic),
     }
     inner.after(&mut inner.exec.lock(), &mut answers);
     inner.tell(answers);
-    committed
+    named?
+}
+
+/// Names the runs in the manifest, and shows them. Nothing is staged meanwhile. The number of the unit.
+fn name<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[(usize, Arc<Run>)]) -> Result<u64> {
+    let _one = inner.manifest.lock();
+    let seqno = inner.exec.lock().core.seqno + 1;
+    inner.check_log()?;
+    manifest::commit(inner, Some((runs, seqno)))?;
+    let mut exec = inner.exec.lock();
+    exec.core.seqno = seqno;
+    for (number, run) in runs {
+        let tree = &inner.trees[*number];
+        let all = tree.state().runs.iter().cloned().chain([run.clone()]).collect();
+        tree.set_runs(all);
+    }
+    let roots = exec.core.roots();
+    inner.publish(seqno, roots);
+    inner.made_durable(&mut exec, seqno);
+    for KeyRange { tree, from, to } in ranges {
+        exec.queue.range_written(*tree, (from, to));
+    }
+    Ok(seqno)
 }

@@ -200,20 +200,46 @@ impl<S: Store> Inner<S> {
         exec.serve(&self.around());
         self.rotate_full(exec);
         answers.append(&mut exec.ready);
-        if !exec.fetching.is_empty() {
+        if exec.queue.has_fetch() {
             self.fetch_due.raise();
         }
-        if exec.is_commit_due() || exec.is_wake_due() {
+        let is_hurried = std::mem::take(&mut exec.queue.is_hurried);
+        if is_hurried || exec.is_commit_due() || exec.is_wake_due() {
             self.commit_due.raise();
         }
     }
 
     fn poison(&self, error: &Error) {
         let why = format!("writes are closed since the log could not be written ({error}); restart to open them again");
-        let closed = Error::closed(why.clone());
-        _ = self.poisoned.set(why);
         self.health.raise(Source::Log, Some(""), error, self.now_ms());
+        let closed = self.close_writes(why);
         self.exec.lock().refuse_for_good(&closed);
+    }
+
+    /// No commit is begun any more.
+    fn close_writes(&self, why: String) -> Error {
+        Error::closed(self.poisoned.get_or_init(|| why).clone())
+    }
+
+    /// An edit of the manifest is written, or is not: nobody knows, so nothing may come after it.
+    pub(crate) fn lose_manifest(&self, error: &Error) {
+        let why =
+            format!("writes are closed since the manifest could not be written ({error}); restart to open them again");
+        self.health.raise(Source::Manifest, Some(""), error, self.now_ms());
+        let closed = self.close_writes(why);
+        self.change(|exec| exec.refuse_for_good(&closed));
+    }
+
+    /// What a thread did is done by nobody: whoever waits is told, and nobody is kept any more.
+    pub(crate) fn thread_died(&self, name: &str) {
+        let why = format!("the store is closed since its thread `{name}` has ended; restart to open it again");
+        // It is not tried again, so no clock is asked for the time.
+        self.health.raise(Source::Thread, Some(""), &Error::bug(why.clone()), 0);
+        let closed = self.close_writes(why);
+        self.change(|exec| {
+            exec.refuse_for_good(&closed);
+            exec.end(&closed);
+        });
     }
 
     /// Shows units up to `seqno` to readers.
@@ -271,9 +297,15 @@ impl<S: Store> Inner<S> {
     /// A full disk is no reason to close: it may have room again. Nobody hands a group on between the look and what it says.
     pub(crate) fn try_room(&self) {
         if self.exec.lock().refuses.as_ref().is_some_and(|why| why.kind() != Kind::Closed) {
-            let mut side = self.log.lock();
-            let room = self.make_room(&mut side);
-            self.exec.lock().refuse(room.err());
+            let mut answers = Vec::new();
+            {
+                let mut side = self.log.lock();
+                let room = self.make_room(&mut side);
+                let mut exec = self.exec.lock();
+                exec.refuse(room.err());
+                self.after(&mut exec, &mut answers);
+            }
+            self.tell(answers);
         }
     }
 }

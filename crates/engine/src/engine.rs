@@ -1,7 +1,7 @@
 //! An open store: what its threads share, and what its owner may ask of it.
 
 use crate::commit::LogSide;
-use crate::execute::{Around, Attempt, Call, Done, Exec, Job, Slot};
+use crate::execute::{Around, Attempt, Call, Done, Exec, Job, Slot, Ticket};
 use crate::files::Files;
 use crate::health::{Fault, Health};
 use crate::jobs;
@@ -74,6 +74,8 @@ pub(crate) struct Inner<S: Store> {
     pub(crate) merge_due: Signal,
     pub(crate) job_ended: Signal,
     pub(crate) closing: AtomicBool,
+    /// Views that were taken.
+    pub(crate) views: AtomicU64,
 }
 
 impl<S: Store> Inner<S> {
@@ -107,9 +109,13 @@ pub struct Stats {
     pub durable: u64,
     /// Of each tree: records in memtables, frozen memtables, runs, bytes of runs.
     pub trees: Vec<TreeStats>,
-    /// Commands that were staged, and those that wait for pages, keys or a flush.
+    /// How often commands were staged: more than once where they waited.
     pub staged: u64,
+    /// Commands that have their answer, and views that were taken: how much the store is used.
+    pub answered: u64,
+    /// Commands that wait for pages, keys that others hold or a flush, and those that wait for others to write a key.
     pub waiting: usize,
+    pub blocked: usize,
     pub log_bytes: u64,
 }
 
@@ -138,8 +144,12 @@ impl<S: Store> Engine<S> {
     pub(crate) fn start_threads(&self) -> Result<()> {
         let mut running = self.running.lock();
         let mut spawn = |name: &str, work: fn(&Inner<S>) -> Result<()>| -> Result<()> {
-            let inner = self.inner.clone();
-            running.push(self.inner.threads.spawn(name, STACK_BYTES, move || work(&inner))?);
+            let (inner, own) = (self.inner.clone(), name.to_owned());
+            let run = move || {
+                let alive = Alive(&inner, &own);
+                work(alive.0)
+            };
+            running.push(self.inner.threads.spawn(name, STACK_BYTES, run)?);
             Ok(())
         };
         spawn("committer", jobs::run_committer)?;
@@ -167,7 +177,7 @@ impl<S: Store> Engine<S> {
                     at += 1;
                     continue;
                 };
-                match exec.attempt(&inner.around(), &command, None, 0) {
+                match exec.attempt(&inner.around(), &command) {
                     Attempt::Done(reply) => call.reply = Some(Ok(reply)),
                     Attempt::Refused(error) => call.reply = Some(Err(error)),
                     Attempt::Miss(Miss::Group) if exec.core.group.is_full() || exec.core.group.is_asleep() => {
@@ -176,11 +186,7 @@ impl<S: Store> Engine<S> {
                     }
                     missed => {
                         let (own, done) = Slot::new();
-                        let job = Job { command, done, until: None };
-                        match missed {
-                            Attempt::Miss(miss) => exec.park(job, miss),
-                            _ => exec.start(&inner.around(), job),
-                        }
+                        exec.park(Job { command, done, until: None }, missed);
                         slot = Some(own);
                         break;
                     }
@@ -214,8 +220,14 @@ impl<S: Store> Engine<S> {
 
     /// Stages a command and returns; `done` is called once with its answer when that may leave. `until`, by the clock: it does
     /// not wait longer for others to write a key. Refused, `done` is called at once.
-    pub fn submit(&self, command: S::Command, until: Option<Duration>, done: Done<S::Reply>) {
-        self.inner.change(|exec| exec.start(&self.inner.around(), Job { command, done, until }));
+    pub fn submit(&self, command: S::Command, until: Option<Duration>, done: Done<S::Reply>) -> Ticket {
+        self.inner.change(|exec| exec.start(&self.inner.around(), Job { command, done, until }))
+    }
+
+    /// Cancels a command that was submitted and waits to be staged: it changes nothing, and `done` is called with an error that
+    /// says so. False: it was staged, or answered, and nothing is cancelled.
+    pub fn cancel(&self, ticket: Ticket) -> bool {
+        self.inner.change(|exec| exec.cancel(ticket))
     }
 
     /// One command, as [`Engine::run`] does it.
@@ -230,6 +242,7 @@ impl<S: Store> Engine<S> {
     /// told of; else everything that was staged.
     pub fn view(&self) -> ReadView {
         let inner = &*self.inner;
+        inner.views.fetch_add(1, Ordering::Relaxed);
         if inner.options.durability != Durability::Each && !inner.is_poisoned() {
             let mut exec = inner.exec.lock();
             if exec.core.drafts.iter().any(|draft| draft.is_dirty) || inner.published.load().seqno < exec.core.seqno {
@@ -244,7 +257,7 @@ impl<S: Store> Engine<S> {
         self.inner.commit_all()
     }
 
-    /// What is wrong, the worst first; threads that died come as the error of the log.
+    /// What is wrong, the worst first. A thread that died closes the store for good, and is named here.
     pub fn faults(&self) -> Vec<Fault> {
         self.inner.health.faults()
     }
@@ -308,8 +321,15 @@ impl<S: Store> Engine<S> {
             durable: self.inner.durable.load(Ordering::SeqCst),
             trees: self.inner.trees.iter().zip(&exec.core.drafts).map(tree).collect(),
             staged: exec.staged,
-            waiting: exec.waiting.len() + exec.fetching.len(),
-            log_bytes: self.inner.log_end.load(Ordering::SeqCst) - self.inner.log_from.load(Ordering::SeqCst),
+            answered: exec.answered + self.inner.views.load(Ordering::Relaxed),
+            waiting: exec.queue.parked(),
+            blocked: exec.queue.blocked(),
+            // A manifest may say meanwhile that the log is needed from a later position on.
+            log_bytes: self
+                .inner
+                .log_end
+                .load(Ordering::SeqCst)
+                .saturating_sub(self.inner.log_from.load(Ordering::SeqCst)),
         }
     }
 
@@ -327,13 +347,7 @@ impl<S: Store> Engine<S> {
     pub fn close(&self) -> Result<()> {
         let inner = &*self.inner;
         let committed = inner.commit_all();
-        let answers = {
-            let mut exec = inner.exec.lock();
-            exec.refuse(Some(Error::closed("the server is shutting down")));
-            exec.end();
-            std::mem::take(&mut exec.ready)
-        };
-        inner.tell(answers);
+        inner.change(|exec| exec.end(&shutting_down()));
         inner.closing.store(true, Ordering::SeqCst);
         for signal in [&inner.commit_due, &inner.fetch_due, &inner.flush_due, &inner.merge_due, &inner.job_ended] {
             signal.raise();
@@ -364,10 +378,23 @@ impl<S: Store> Inner<S> {
 
 impl<S: Store> Drop for Inner<S> {
     fn drop(&mut self) {
-        let exec = self.exec.get_mut();
-        exec.end();
-        for (done, reply) in std::mem::take(&mut exec.ready) {
-            done(reply);
+        let answers = self.exec.get_mut().take_answers(&shutting_down());
+        self.tell(answers);
+    }
+}
+
+pub(crate) fn shutting_down() -> Error {
+    Error::closed("the server is shutting down")
+}
+
+/// A thread at work. If it ends while the store is open, nobody does its work: whoever waits for that is told.
+struct Alive<'a, S: Store>(&'a Inner<S>, &'a str);
+
+impl<S: Store> Drop for Alive<'_, S> {
+    fn drop(&mut self) {
+        let Self(inner, name) = self;
+        if !inner.is_closing() {
+            inner.thread_died(name);
         }
     }
 }

@@ -2,16 +2,20 @@
 //!
 //! ```text
 //!                  ┌─ Done ─► its group ─► durable ─► told
-//!   run, submit ─► stage ─┼─ pages ─► `fetching`, its keys held ─► fetched ─► staged anew
-//!                  ├─ locked, memtable or group full ─► `waiting` ─► tried anew when that ends
-//!                  └─ Blocked ─► `blocked` ─► a unit writes one of its keys ─► staged anew, before anything else
+//!   run, submit ─► stage ─┼─ pages ─► its keys are held ─► fetched ─► staged anew
+//!                  ├─ locked, memtable or group full, asleep ─► that ends ─► staged anew
+//!                  └─ Blocked ─► a unit writes one of its keys ─► staged anew
 //! ```
 //!
-//! A command that misses drops its changes. On its way again it may find a key that another one holds: then it lets go of its
-//! own and begins anew, so no two wait for each other.
+//! A command that misses drops its changes and is kept by what it waits for (`queue.rs`); when that ends it has its turn before
+//! whoever comes later. On its way again it may find a key that another one holds: then it lets go of its own and begins anew. Who
+//! has begun anew too often is the elder: it keeps its keys, and others wait for all that it has named (`keylocks.rs`).
+//!
+//! Nobody is left without a word: what is closed for good tells whoever waits for a write, and a store that has ended keeps nobody.
 
 use crate::fetch::Fetched;
-use crate::keylocks::Owner;
+use crate::keylocks::{Key, KeyRange, Owner};
+use crate::queue::{Cause, Queue, Waiting};
 use crate::store::{Staged, Store};
 use crate::tree::Tree;
 use crate::unit::{Core, Miss, Unit};
@@ -19,6 +23,7 @@ use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
 use ramekin_base::{Error, Kind, Result, nonblocking, supervise};
 use ramekin_log::Lsn;
+use ramekin_memory::Account;
 use ramekin_pages::Pages;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,6 +34,16 @@ pub type Done<R> = Box<dyn FnOnce(Result<R>) + Send>;
 
 /// Commands that may wait for others to write a key.
 const BLOCKED_MAX: usize = 10_000;
+/// Answers that may wait for the log before no command is taken whose answer is given by a call.
+const ANSWERS_MAX: usize = 16_384;
+/// A command that has begun anew so often lets nobody go before it.
+const RESTARTS_MAX: u32 = 8;
+/// What a key takes that a command waits with, besides its bytes: its places in lists.
+const KEY_COST: usize = 192;
+
+/// A command that was submitted, by which it can be cancelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ticket(pub(crate) Owner);
 
 /// A command of a batch, and its answer.
 pub struct Call<S: Store> {
@@ -50,21 +65,6 @@ pub(crate) struct Job<S: Store> {
     pub(crate) until: Option<Duration>,
 }
 
-/// A command that waits to be staged again.
-pub(crate) struct Waiting<S: Store> {
-    pub(crate) job: Job<S>,
-    pub(crate) owner: Owner,
-    /// Keys of which it needs the records.
-    pub(crate) needs: Vec<(usize, Box<[u8]>)>,
-    pub(crate) fetched: Option<Fetched>,
-}
-
-/// A command that waits for somebody to write a key.
-struct Blocked<S: Store> {
-    keys: Vec<(usize, Box<[u8]>)>,
-    job: Job<S>,
-}
-
 /// An answer, and who is told it.
 pub(crate) type Answer<S> = (Done<<S as Store>::Reply>, Result<<S as Store>::Reply>);
 
@@ -82,25 +82,24 @@ pub(crate) struct Exec<S: Store> {
     /// The last unit that survives a power cut.
     durable: u64,
     /// Answers that leave when the last unit that they may have seen is durable, by its number.
-    answers: Vec<(u64, Answer<S>)>,
+    answers: VecDeque<(u64, Answer<S>)>,
     /// Answers that leave at once, as soon as the lock is given up.
     pub(crate) ready: Vec<Answer<S>>,
-    pub(crate) waiting: VecDeque<Waiting<S>>,
-    pub(crate) fetching: VecDeque<Waiting<S>>,
-    blocked: Vec<Blocked<S>>,
-    /// Of these, whose key was written: their turn comes before anything else.
-    woken: VecDeque<Blocked<S>>,
+    pub(crate) queue: Queue<S>,
     next_owner: Owner,
-    /// Commands that were staged, also those that had to be staged again.
+    /// How often commands were staged, and how many have their answer.
     pub(crate) staged: u64,
+    pub(crate) answered: u64,
     /// Nothing is staged while a long change is installed.
     pub(crate) is_held: bool,
     /// Why no unit that changes anything is kept.
     pub(crate) refuses: Option<Error>,
+    /// Why nobody is kept who would have to wait for anything.
+    ended: Option<Error>,
     /// Answers wait for their group.
     pub(crate) waits_for_durable: bool,
-    /// Trees whose memtable is full and could not be replaced yet.
-    pub(crate) full: Vec<usize>,
+    /// Pays for keys that commands wait with.
+    account: Account,
 }
 
 /// What staging needs besides what it changes.
@@ -113,42 +112,38 @@ pub(crate) struct Around<'a, S> {
 }
 
 impl<S: Store> Exec<S> {
-    pub(crate) fn new(core: Core, waits_for_durable: bool) -> Self {
+    pub(crate) fn new(core: Core, waits_for_durable: bool, account: Account) -> Self {
         Self {
             durable: core.seqno,
             core,
-            answers: Vec::new(),
+            answers: VecDeque::new(),
             ready: Vec::new(),
-            waiting: VecDeque::new(),
-            fetching: VecDeque::new(),
-            blocked: Vec::new(),
-            woken: VecDeque::new(),
+            queue: Queue::new(),
             next_owner: 1,
             staged: 0,
+            answered: 0,
             is_held: false,
             refuses: None,
+            ended: None,
             waits_for_durable,
-            full: Vec::new(),
+            account,
         }
     }
 
-    /// Stages a command, and after it those that waited for what it wrote; a unit that is whole is in the group then.
-    pub(crate) fn attempt(
-        &mut self,
-        around: &Around<'_, S>,
-        command: &S::Command,
-        fetched: Option<&Fetched>,
-        owner: Owner,
-    ) -> Attempt<S::Reply> {
-        let outcome = self.attempt_alone(around, command, fetched, owner);
-        while let Some(Blocked { job, .. }) = self.woken.pop_front() {
-            let outcome = self.attempt_alone(around, &job.command, None, 0);
-            self.see_through(job, outcome);
+    /// Stages a command behind those whose turn has come, and after it those that waited for what it wrote; a unit that is whole
+    /// is in the group then.
+    pub(crate) fn attempt(&mut self, around: &Around<'_, S>, command: &S::Command) -> Attempt<S::Reply> {
+        if self.queue.has_due() {
+            self.serve(around);
+        }
+        let outcome = self.stage(around, command, None, 0);
+        if self.queue.has_due() && matches!(outcome, Attempt::Done(_)) {
+            self.serve(around);
         }
         outcome
     }
 
-    fn attempt_alone(
+    fn stage(
         &mut self,
         around: &Around<'_, S>,
         command: &S::Command,
@@ -160,6 +155,7 @@ impl<S: Store> Exec<S> {
         }
         self.staged += 1;
         self.core.needs.clear();
+        self.core.locked = None;
         self.core.asked.forget();
         let Around { store, trees, pages, log_end } = *around;
         let mut unit = Unit { core: &mut self.core, trees, pages, fetched, owner, miss: None };
@@ -169,6 +165,8 @@ impl<S: Store> Exec<S> {
             // No flush will make room, and nobody wakes the store.
             (_, Some(Miss::Full(_) | Miss::Group)) if let Some(why) = closed => Attempt::Refused(why.clone()),
             (_, Some(miss)) => Attempt::Miss(miss),
+            // Nobody will write the key.
+            (Ok(Staged::Blocked(_)), None) if let Some(why) = closed => Attempt::Refused(why.clone()),
             (Ok(Staged::Blocked(keys)), None) => Attempt::Blocked(keys),
             (Ok(Staged::Done(reply)), None) => match &self.refuses {
                 Some(why) if self.core.group.unit_bytes() > 0 => Attempt::Refused(why.clone()),
@@ -176,6 +174,7 @@ impl<S: Store> Exec<S> {
             },
             (Err(error), None) => Attempt::Refused(error),
         };
+        self.answered += u64::from(matches!(outcome, Attempt::Done(_) | Attempt::Refused(_)));
         match outcome {
             Attempt::Done(_) => self.keep_unit(log_end),
             _ => self.core.drop_unit(),
@@ -183,89 +182,146 @@ impl<S: Store> Exec<S> {
         outcome
     }
 
+    /// Whoever waits for a key that the unit writes has its turn next, each as a unit of its own.
     fn keep_unit(&mut self, log_end: Lsn) {
-        if self.blocked.is_empty() {
-            self.core.keep_unit(log_end);
-            return;
+        if self.queue.blocked() > 0 {
+            self.core.group.each_key(&mut |tree, key| self.queue.key_written(tree, key));
         }
-        let blocked = &self.blocked;
-        let mut woken = Vec::new();
-        self.core.group.each_key(&mut |tree, key| {
-            let waits = |held: &Blocked<S>| held.keys.iter().any(|(of, wanted)| *of == tree && **wanted == *key);
-            woken.extend(blocked.iter().enumerate().filter(|(_, held)| waits(held)).map(|(at, _)| at));
-        });
         self.core.keep_unit(log_end);
-        woken.sort_unstable();
-        woken.dedup();
-        // The one that waits longest has its turn first; each is a unit of its own.
-        for (taken, at) in woken.into_iter().enumerate() {
-            self.woken.push_back(self.blocked.remove(at - taken));
-        }
     }
 
     /// Stages a command whose answer is given by a call.
-    pub(crate) fn start(&mut self, around: &Around<'_, S>, job: Job<S>) {
-        let outcome = self.attempt(around, &job.command, None, 0);
-        self.see_through(job, outcome);
+    pub(crate) fn start(&mut self, around: &Around<'_, S>, job: Job<S>) -> Ticket {
+        let waiting = Waiting::new(job, self.new_owner());
+        let ticket = Ticket(waiting.ticket);
+        if self.answers.len() + self.ready.len() >= ANSWERS_MAX {
+            let text = format!("{ANSWERS_MAX} answers wait for the log, which is the most allowed; try again");
+            self.ready.push((waiting.job.done, Err(Error::busy(text))));
+            return ticket;
+        }
+        let outcome = self.attempt(around, &waiting.job.command);
+        self.see_through(waiting, outcome);
+        ticket
+    }
+
+    /// Keeps a command of a batch that could not be staged.
+    pub(crate) fn park(&mut self, job: Job<S>, missed: Attempt<S::Reply>) {
+        let waiting = Waiting::new(job, self.new_owner());
+        self.see_through(waiting, missed);
     }
 
     /// Answers a command that was staged, or keeps it.
-    fn see_through(&mut self, job: Job<S>, outcome: Attempt<S::Reply>) {
-        match outcome {
-            Attempt::Miss(miss) => self.park(job, miss),
-            Attempt::Blocked(keys) => self.block(keys, job),
-            Attempt::Done(reply) => self.answer(job.done, Ok(reply)),
-            Attempt::Refused(error) => self.answer(job.done, Err(error)),
-        }
-    }
-
-    /// Keeps a command that could not be staged.
-    pub(crate) fn park(&mut self, job: Job<S>, miss: Miss) {
-        if self.waiting.len() + self.fetching.len() >= QUEUE_MAX {
-            let text = format!("{QUEUE_MAX} commands wait already, which is the most allowed; try again");
-            return self.ready.push((job.done, Err(Error::busy(text))));
-        }
-        let owner = self.new_owner();
-        self.keep(Waiting { job, owner, needs: Vec::new(), fetched: None }, miss);
+    fn see_through(&mut self, waiting: Waiting<S>, outcome: Attempt<S::Reply>) {
+        let reply = match outcome {
+            Attempt::Miss(miss) => return self.keep(waiting, miss),
+            Attempt::Blocked(keys) => return self.block(waiting, keys),
+            Attempt::Done(reply) => Ok(reply),
+            Attempt::Refused(error) => Err(error),
+        };
+        let done = self.finish(waiting);
+        self.answer(done, reply);
     }
 
     /// A number that nobody has had.
-    pub(crate) fn new_owner(&mut self) -> Owner {
+    fn new_owner(&mut self) -> Owner {
         self.next_owner += 1;
         self.next_owner - 1
     }
 
     /// Puts a command where it is looked at again.
     fn keep(&mut self, mut waiting: Waiting<S>, miss: Miss) {
-        let Core { locks, needs, .. } = &mut self.core;
-        let is_free = |locks: &crate::keylocks::KeyLocks, owner| {
-            !needs.iter().any(|(tree, key)| locks.is_held(*tree, key, owner))
-        };
-        match miss {
-            Miss::Pages if is_free(locks, waiting.owner) => {
-                needs.iter().for_each(|(tree, key)| locks.hold(*tree, key, waiting.owner));
-                waiting.needs = std::mem::take(needs);
-                self.fetching.push_back(waiting);
-                return;
-            }
-            // What was fetched for it may change as soon as it lets go.
-            Miss::Pages | Miss::Locked => {
-                locks.release(waiting.owner);
-                waiting.fetched = None;
-            }
-            Miss::Full(tree) if !self.full.contains(&tree) => self.full.push(tree),
-            Miss::Full(_) | Miss::Group => {}
+        let turn = waiting.turn.take();
+        match self.cause_of(&mut waiting, miss) {
+            Ok(cause) => self.queue.put(waiting, cause),
+            Err(error) => self.give_up(waiting, error),
         }
-        self.waiting.push_back(waiting);
+        turn.iter().for_each(|key| self.freed(key));
     }
 
-    fn block(&mut self, keys: Vec<(usize, Box<[u8]>)>, job: Job<S>) {
-        if self.blocked.len() >= BLOCKED_MAX {
-            let text =
-                format!("{BLOCKED_MAX} commands wait for keys to be written, which is the most allowed; try again");
-            return self.ready.push((job.done, Err(Error::busy(text))));
+    /// What a command that missed waits for; it holds what it needs for that and no more.
+    fn cause_of(&mut self, waiting: &mut Waiting<S>, miss: Miss) -> Result<Cause> {
+        self.check_place(waiting, self.queue.parked() >= QUEUE_MAX, || {
+            format!("{QUEUE_MAX} commands wait already, which is the most allowed; try again")
+        })?;
+        let needs = std::mem::take(&mut self.core.needs);
+        match miss {
+            Miss::Pages => {
+                self.name(waiting, needs.iter().cloned())?;
+                needs.iter().for_each(|key| self.core.locks.hold(key, waiting.ticket));
+                waiting.needs = needs;
+                Ok(Cause::Fetch)
+            }
+            Miss::Locked => {
+                let held = self.core.locked.take().ok_or_else(|| Error::bug("a key is held that nobody named"))?;
+                self.name(waiting, needs.into_iter().chain([held.clone()]))?;
+                self.begin_anew(waiting);
+                Ok(Cause::Locked(held))
+            }
+            Miss::Full(tree) => Ok(Cause::Full(tree)),
+            Miss::Group if self.core.group.is_asleep() && !self.is_held => Ok(Cause::Wake),
+            Miss::Group => Ok(Cause::Due),
         }
-        self.blocked.push(Blocked { keys, job });
+    }
+
+    /// Fails where nobody is kept, or a new command finds too many.
+    fn check_place(&self, waiting: &Waiting<S>, is_crowded: bool, text: impl FnOnce() -> String) -> Result<()> {
+        match &self.ended {
+            Some(why) => Err(why.clone()),
+            None if is_crowded && waiting.is_new => Err(Error::busy(text())),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes note of keys that a command touches, and books them.
+    fn name(&self, waiting: &mut Waiting<S>, keys: impl Iterator<Item = Key>) -> Result<()> {
+        let mut bytes = 0;
+        for key in keys {
+            let len = key.1.len();
+            if waiting.named.insert(key) {
+                bytes += (len + KEY_COST) as u64;
+            }
+        }
+        // Nobody is waited for under the executor's lock.
+        nonblocking::scope(|| match &mut waiting.memory {
+            Some(memory) => memory.grow(bytes),
+            none => self.account.try_reserve(bytes).map(|memory| *none = Some(memory)),
+        })
+    }
+
+    /// A command that found a key which another one holds lets go of its own, or becomes the elder.
+    fn begin_anew(&mut self, waiting: &mut Waiting<S>) {
+        waiting.restarts += 1;
+        let locks = &mut self.core.locks;
+        if waiting.restarts >= RESTARTS_MAX {
+            locks.reserve(&waiting.named, waiting.ticket);
+        }
+        if locks.elder() != Some(waiting.ticket) {
+            // What was fetched for it may change as soon as it lets go.
+            waiting.fetched = None;
+            self.let_go(waiting);
+        }
+    }
+
+    fn block(&mut self, mut waiting: Waiting<S>, keys: Vec<(usize, Box<[u8]>)>) {
+        self.let_go(&waiting);
+        let turn = waiting.turn.take();
+        waiting.begin();
+        let keys: Box<[Key]> = keys.into_iter().map(|(tree, key)| (tree, key.into())).collect();
+        match self.check_block(&mut waiting, &keys) {
+            Ok(()) => self.queue.put(waiting, Cause::Written(keys)),
+            Err(error) => self.give_up(waiting, error),
+        }
+        turn.iter().for_each(|key| self.freed(key));
+    }
+
+    fn check_block(&self, waiting: &mut Waiting<S>, keys: &[Key]) -> Result<()> {
+        self.check_place(waiting, self.queue.blocked() >= BLOCKED_MAX, || {
+            format!("{BLOCKED_MAX} commands wait for keys to be written, which is the most allowed; try again")
+        })?;
+        if keys.is_empty() {
+            return Err(Error::bug("a command waits for a key to be written and names none"));
+        }
+        self.name(waiting, keys.iter().cloned())
     }
 
     /// An answer leaves when what it depends on is durable, or at once.
@@ -278,7 +334,7 @@ impl<S: Store> Exec<S> {
             }
             // Also when what it saw is in the group that is written just now.
             _ if self.waits_for_durable && self.core.seqno > self.durable => {
-                self.answers.push((self.core.seqno, (done, reply)));
+                self.answers.push_back((self.core.seqno, (done, reply)));
             }
             _ => self.ready.push((done, reply)),
         }
@@ -298,37 +354,100 @@ impl<S: Store> Exec<S> {
         }
     }
 
-    /// Nothing becomes durable any more, neither what is staged already: whoever waits for that, or for place, is told.
+    /// Nothing becomes durable any more, neither what is staged already: whoever waits for that, for place or for a write, is told.
     pub(crate) fn refuse_for_good(&mut self, why: &Error) {
         self.refuse(Some(why.clone()));
         self.core.group.clear();
         self.ready.extend(self.answers.drain(..).map(|(_, (done, _))| (done, Err(why.clone()))));
+        self.queue.take_blocked().into_iter().for_each(|waiting| self.give_up(waiting, why.clone()));
+        // These are staged once more, and refused.
+        (0..self.core.drafts.len()).for_each(|tree| self.queue.has_place(tree));
+        self.queue.woken();
     }
 
     /// Stages a command again whose turn has come.
-    pub(crate) fn again(&mut self, around: &Around<'_, S>, waiting: Waiting<S>) {
-        match self.attempt(around, &waiting.job.command, waiting.fetched.as_ref(), waiting.owner) {
-            Attempt::Miss(miss) => self.keep(waiting, miss),
-            outcome => {
-                self.core.locks.release(waiting.owner);
-                self.see_through(waiting.job, outcome);
+    fn again(&mut self, around: &Around<'_, S>, waiting: Waiting<S>) {
+        let outcome = self.stage(around, &waiting.job.command, waiting.fetched.as_ref(), waiting.ticket);
+        self.see_through(waiting, outcome);
+    }
+
+    /// Stages a command again whose records were read.
+    pub(crate) fn was_read(&mut self, around: &Around<'_, S>, waiting: Waiting<S>, outcome: Result<()>) {
+        let is_cancelled = self.queue.was_read(waiting.ticket);
+        match outcome {
+            _ if is_cancelled => self.give_up(waiting, cancelled()),
+            Ok(()) => self.again(around, waiting),
+            Err(error) => self.give_up(waiting, error),
+        }
+    }
+
+    /// Tells a command that it is not done.
+    fn give_up(&mut self, waiting: Waiting<S>, error: Error) {
+        let done = self.finish(waiting);
+        self.ready.push((done, Err(error)));
+    }
+
+    /// A command waits no longer, and holds nothing.
+    fn finish(&mut self, waiting: Waiting<S>) -> Done<S::Reply> {
+        self.let_go(&waiting);
+        waiting.turn.iter().for_each(|key| self.freed(key));
+        waiting.job.done
+    }
+
+    /// Lets go of what a command holds.
+    fn let_go(&mut self, waiting: &Waiting<S>) {
+        let was_elder = self.core.locks.retire(waiting.ticket);
+        for key in &waiting.named {
+            if self.core.locks.release(key, waiting.ticket) || was_elder {
+                self.freed(key);
             }
         }
     }
 
-    /// A command whose records could not be fetched.
-    pub(crate) fn give_up(&mut self, waiting: Waiting<S>, error: Error) {
-        self.core.locks.release(waiting.owner);
-        self.ready.push((waiting.job.done, Err(error)));
+    /// A key may be free: whoever waits for it first has its turn, and the next one when that has had it.
+    fn freed(&mut self, (tree, key): &Key) {
+        let locks = &self.core.locks;
+        if let Some(first) = self.queue.first_locked(*tree, key, locks.elder())
+            && !locks.is_held(*tree, key, first)
+        {
+            self.queue.unlocked(first);
+        }
     }
 
-    /// Stages again what waits, each once, in order.
-    pub(crate) fn serve(&mut self, around: &Around<'_, S>) {
-        for _ in 0..self.waiting.len() {
-            if self.is_held || self.core.group.is_full() {
-                return;
+    /// Whoever touches these ranges from now on waits. The number by which they are granted and let go of.
+    pub(crate) fn announce(&mut self, ranges: &[KeyRange]) -> Result<Owner> {
+        if let Some(why) = self.ended.as_ref().or(self.refuses.as_ref()) {
+            return Err(why.clone());
+        }
+        let owner = self.new_owner();
+        self.core.locks.announce(ranges, owner);
+        Ok(owner)
+    }
+
+    /// Lets go of ranges.
+    pub(crate) fn release_ranges(&mut self, ranges: &[KeyRange], owner: Owner) {
+        self.core.locks.release_ranges(owner);
+        for KeyRange { tree, from, to } in ranges {
+            let waited_for = self.queue.locked_within(*tree, (from, to));
+            waited_for.iter().for_each(|key| self.freed(key));
+        }
+    }
+
+    /// Cancels a command that waits. False: it does not wait, or no longer.
+    pub(crate) fn cancel(&mut self, Ticket(ticket): Ticket) -> bool {
+        match self.queue.take(ticket) {
+            Some(waiting) => {
+                self.give_up(waiting, cancelled());
+                true
             }
-            let Some(waiting) = self.waiting.pop_front() else { return };
+            None => self.queue.cancel_reading(ticket),
+        }
+    }
+
+    /// Stages again whose turn has come, in the order of tickets, as long as there is place.
+    pub(crate) fn serve(&mut self, around: &Around<'_, S>) {
+        while !self.is_held && !self.core.group.is_full() {
+            let Some(waiting) = self.queue.next_due() else { return };
             self.again(around, waiting);
         }
     }
@@ -340,31 +459,45 @@ impl<S: Store> Exec<S> {
 
     /// Somebody waits for the store to wake.
     pub(crate) fn is_wake_due(&self) -> bool {
-        self.core.group.is_asleep() && !self.waiting.is_empty()
+        self.core.group.is_asleep() && self.queue.has_wake()
     }
 
     /// Nothing is staged, and nobody waits for anything but a key.
     pub(crate) fn is_at_rest(&self) -> bool {
-        let nobody = self.waiting.is_empty() && self.fetching.is_empty() && self.answers.is_empty();
+        let nobody = self.queue.parked() == 0 && self.answers.is_empty();
         nobody && self.core.group.is_empty() && self.core.locks.is_free() && !self.is_held
     }
 
     /// Tells those whose time is over.
     pub(crate) fn expire(&mut self, now: Duration) {
-        let is_over = |held: &mut Blocked<S>| held.job.until.is_some_and(|until| until <= now);
-        for Blocked { job, .. } in self.blocked.extract_if(.., is_over) {
+        for waiting in self.queue.take_over(now) {
             let text = "nobody wrote a key that the command waits for within its time";
-            self.ready.push((job.done, Err(Error::new(Kind::Cancelled, text))));
+            self.give_up(waiting, Error::new(Kind::Cancelled, text));
         }
     }
 
-    /// The engine closes: nobody is left without a word.
-    pub(crate) fn end(&mut self) {
-        let closed = || Error::closed("the server is shutting down");
-        let parked = self.waiting.drain(..).chain(self.fetching.drain(..)).map(|waiting| waiting.job);
-        let blocked = self.blocked.drain(..).map(|blocked| blocked.job);
-        self.ready.extend(parked.chain(blocked).map(|job| (job.done, Err(closed()))));
+    /// Fails when the store has ended.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.ended.clone().map_or(Ok(()), Err)
     }
+
+    /// Nobody serves those that wait any more: they are told, and from now on nobody is kept.
+    pub(crate) fn end(&mut self, why: &Error) {
+        self.refuse(Some(why.clone()));
+        self.ended.get_or_insert_with(|| why.clone());
+        self.queue.take_all().into_iter().for_each(|waiting| self.give_up(waiting, why.clone()));
+    }
+
+    /// What is left of answers, when there is nobody to make anything durable.
+    pub(crate) fn take_answers(&mut self, why: &Error) -> Vec<Answer<S>> {
+        self.refuse_for_good(why);
+        self.end(why);
+        std::mem::take(&mut self.ready)
+    }
+}
+
+fn cancelled() -> Error {
+    Error::new(Kind::Cancelled, "the command was cancelled before it was done")
 }
 
 /// Where a thread waits for the answer of one command.

@@ -7,6 +7,7 @@
 //!
 //! A record stays the newest of its key while the command holds the key.
 
+use crate::keylocks::Key;
 use crate::tree::Tree;
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};
@@ -90,7 +91,7 @@ impl Fetched {
 
 /// A command's part of a batch: what it needs, and where that goes.
 pub(crate) struct Wanted<'a> {
-    pub(crate) needs: &'a [(usize, Box<[u8]>)],
+    pub(crate) needs: &'a [Key],
     pub(crate) fetched: &'a mut Fetched,
     pub(crate) outcome: Result<()>,
 }

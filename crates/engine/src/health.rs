@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   log       a commit failed: nothing more is written until the store is opened again
-//!   flush, merge, manifest   failed: tried again later and later; the next success ends it
+//!   thread    it has ended: nothing is taken until the store is opened again
+//!   manifest, flush and merge of each tree   failed: tried again later and later; the next success ends it
 //! ```
 
 use ramekin_base::{Error, health};
@@ -12,25 +13,31 @@ use std::fmt;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     Log,
+    Thread,
     Manifest,
-    Flush,
-    Merge,
+    /// Of a tree, by its place.
+    Flush(usize),
+    Merge(usize),
 }
 
 impl fmt::Display for Source {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Log => "writes are refused",
+            Self::Thread => "a thread has ended",
             Self::Manifest => "the manifest cannot be written",
-            Self::Flush => "a flush failed",
-            Self::Merge => "a merge failed",
+            Self::Flush(tree) => return write!(f, "a flush of tree {tree} failed"),
+            Self::Merge(tree) => return write!(f, "a merge of tree {tree} failed"),
         })
     }
 }
 
 impl health::FaultKind for Source {
-    fn say(&self, _: &str, error: &Error) {
-        tracing::error!("{self}: {error}");
+    fn say(&self, name: &str, error: &Error) {
+        match name {
+            "" => tracing::error!("{self}: {error}"),
+            tree => tracing::error!("{self} (`{tree}`): {error}"),
+        }
     }
 }
 

@@ -8,17 +8,18 @@
 //! A flush and a merge prepare their files without a lock and are installed by a swap under the executor's. Each has memory for
 //! good, so what frees memory never waits for memory. A panic ends the job alone; it is tried again later and later.
 
-use crate::engine::Inner;
-use crate::execute::Waiting;
+use crate::engine::{Inner, shutting_down};
 use crate::fetch::{Fetched, Wanted, fetch};
 use crate::health::Source;
 use crate::manifest;
 use crate::options::Durability;
+use crate::queue::Waiting;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Frozen, Tree};
 use ramekin_base::{Error, Result, nonblocking, supervise};
 use ramekin_runs::Run;
 use ramekin_runs::compaction::{RUNS_MAX, TIER, due};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,8 @@ use std::time::Duration;
 
 /// Threads look at the clock so often.
 const LOOK: Duration = Duration::from_millis(250);
+/// And no more often than so, however short a time is left.
+const LOOK_LEAST: Duration = Duration::from_millis(1);
 /// A memtable that nobody wrote for so long is written out, if it holds as much as this.
 pub(crate) const IDLE_MS: u64 = 2_000;
 pub(crate) const IDLE_BYTES: usize = 64 << 10;
@@ -43,7 +46,8 @@ pub(crate) fn run_committer<S: Store>(inner: &Inner<S>) -> Result<()> {
         Durability::Each | Durability::No => LOOK,
     };
     while !inner.is_closing() {
-        seen = inner.commit_due.wait_past(seen, every.min(LOOK));
+        let (now, deadline) = (inner.options.clock.now(), inner.exec.lock().queue.next_deadline());
+        seen = inner.commit_due.wait_past(seen, patience(now, every, deadline));
         let now = inner.options.clock.now();
         let is_over = matches!(inner.options.durability, Durability::Interval(_)) && now >= synced + every;
         // What fails says so to whoever waits.
@@ -59,6 +63,12 @@ pub(crate) fn run_committer<S: Store>(inner: &Inner<S>) -> Result<()> {
     Ok(())
 }
 
+/// How long the committer may wait: not past the time of a command that waits for a key.
+fn patience(now: Duration, every: Duration, deadline: Option<Duration>) -> Duration {
+    let left = deadline.map_or(LOOK, |deadline| deadline.saturating_sub(now).max(LOOK_LEAST));
+    every.min(LOOK).min(left)
+}
+
 fn wake_if_due<S: Store>(inner: &Inner<S>) -> bool {
     let is_due = inner.exec.lock().is_wake_due();
     is_due && inner.wake().is_ok()
@@ -66,12 +76,8 @@ fn wake_if_due<S: Store>(inner: &Inner<S>) -> bool {
 
 /// Tells those who waited too long for a key.
 fn expire<S: Store>(inner: &Inner<S>) {
-    let answers = {
-        let mut exec = inner.exec.lock();
-        exec.expire(inner.options.clock.now());
-        std::mem::take(&mut exec.ready)
-    };
-    inner.tell(answers);
+    let now = inner.options.clock.now();
+    inner.change(|exec| exec.expire(now));
 }
 
 pub(crate) fn run_fetcher<S: Store>(inner: &Inner<S>) -> Result<()> {
@@ -85,24 +91,37 @@ pub(crate) fn run_fetcher<S: Store>(inner: &Inner<S>) -> Result<()> {
 
 /// Reads what parked commands need, and stages them anew. False: none is parked.
 fn fetch_some<S: Store>(inner: &Inner<S>) -> bool {
-    let mut parked: Vec<Waiting<S>> = {
-        let mut exec = inner.exec.lock();
-        let some = exec.fetching.len().min(FETCH_MAX);
-        exec.fetching.drain(..some).collect()
-    };
-    if parked.is_empty() {
+    let mut reading = Reading { inner, parked: inner.exec.lock().queue.take_fetch(FETCH_MAX).collect() };
+    if reading.parked.is_empty() {
         return false;
     }
-    let outcomes = fetch_for(inner, &mut parked);
+    let outcomes = fetch_for(inner, reading.parked.make_contiguous());
     inner.change(|exec| {
-        for (waiting, outcome) in parked.into_iter().zip(outcomes) {
-            match outcome {
-                Ok(()) => exec.again(&inner.around(), waiting),
-                Err(error) => exec.give_up(waiting, error),
+        for outcome in outcomes {
+            if let Some(waiting) = reading.parked.pop_front() {
+                exec.was_read(&inner.around(), waiting, outcome);
             }
         }
     });
     true
+}
+
+/// Commands whose records are read. Those that are left by a panic are told.
+struct Reading<'a, S: Store> {
+    inner: &'a Inner<S>,
+    parked: VecDeque<Waiting<S>>,
+}
+
+impl<S: Store> Drop for Reading<'_, S> {
+    fn drop(&mut self) {
+        if self.parked.is_empty() {
+            return;
+        }
+        let error = || Err(Error::bug("a fetch for commands panicked (a bug of the server)"));
+        let left = std::mem::take(&mut self.parked);
+        self.inner
+            .change(|exec| left.into_iter().for_each(|waiting| exec.was_read(&self.inner.around(), waiting, error())));
+    }
 }
 
 fn fetch_for<S: Store>(inner: &Inner<S>, parked: &mut [Waiting<S>]) -> Vec<Result<()>> {
@@ -192,17 +211,16 @@ impl<S: Store> Inner<S> {
         let full = std::mem::replace(draft, new);
         self.trees[tree].add_frozen(full.freeze());
         self.flush_due.raise();
+        exec.queue.has_place(tree);
         true
     }
 
     /// Replaces memtables that are full, and stages again what waited for that.
     pub(crate) fn rotate_full(&self, exec: &mut crate::execute::Exec<S>) {
-        let full = std::mem::take(&mut exec.full);
-        let left: Vec<usize> = full.iter().copied().filter(|tree| !self.rotate(exec, *tree)).collect();
-        let has_place = left.len() < full.len();
-        exec.full.extend(left);
-        if has_place {
-            exec.serve(&self.around());
+        for tree in 0..self.trees.len() {
+            if exec.queue.is_full(tree) && self.rotate(exec, tree) {
+                exec.serve(&self.around());
+            }
         }
     }
 
@@ -225,16 +243,18 @@ impl<S: Store> Inner<S> {
     }
 }
 
-/// Writes the oldest frozen memtable out. False: there is none, or the last try failed just now.
+/// Writes the oldest frozen memtable out, but for those of trees whose last flush failed just now. False: there is none.
 pub(crate) fn flush_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
-    if inner.health.waits(&Source::Flush, inner.now_ms()) || inner.is_poisoned() {
+    if inner.is_poisoned() {
         return Ok(false);
     }
-    let first = |tree| Some((tree, Tree::state(tree).frozen.first().cloned()?));
-    let oldest = inner.trees.iter().filter_map(first).min_by_key(|(_, held)| held.from);
-    let Some((tree, frozen)) = oldest else { return Ok(false) };
+    let now_ms = inner.now_ms();
+    let first = |(number, tree): (usize, _)| Some((number, tree, Tree::state(tree).frozen.first().cloned()?));
+    let rests = |number: usize| inner.health.waits(&Source::Flush(number), now_ms);
+    let frozen = inner.trees.iter().enumerate().filter_map(first).filter(|(number, ..)| !rests(*number));
+    let Some((number, tree, frozen)) = frozen.min_by_key(|(.., held)| held.from) else { return Ok(false) };
     let flushed = supervise::caught("a flush", || flush(inner, tree, &frozen));
-    inner.health.note(Source::Flush, "", &flushed, inner.now_ms());
+    inner.health.note(Source::Flush(number), tree.options.name, &flushed, inner.now_ms());
     inner.job_ended.raise();
     flushed.map(|()| true)
 }
@@ -256,22 +276,29 @@ fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Resul
     inner.commit_manifest()
 }
 
-/// Merges neighbouring runs of some tree if it is due. False: it is not.
+/// Merges neighbouring runs of the tree that has most of them among those that are due, but for those whose last merge failed just
+/// now. False: there is none.
 pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
-    if inner.health.waits(&Source::Merge, inner.now_ms()) || inner.is_poisoned() {
+    if inner.is_poisoned() {
         return Ok(false);
     }
-    for tree in &inner.trees {
-        let runs = tree.state().runs.clone();
-        let sizes: Vec<u64> = runs.iter().map(|run| run.bytes()).collect();
-        let at_rest = tree.state().frozen.is_empty();
-        let Some(range) = due(&sizes, at_rest) else { continue };
-        let merged = supervise::caught("a merge", || merge(inner, tree, runs.to_vec(), range.clone()));
-        inner.health.note(Source::Merge, "", &merged, inner.now_ms());
-        inner.job_ended.raise();
-        return merged.map(|()| true);
-    }
-    Ok(false)
+    let now_ms = inner.now_ms();
+    let rests = |number: usize| inner.health.waits(&Source::Merge(number), now_ms);
+    let is_due = |(number, tree): (usize, _)| Some((number, tree, due_of(tree)?));
+    let all = inner.trees.iter().enumerate().filter_map(is_due).filter(|(number, ..)| !rests(*number));
+    let Some((number, tree, (runs, range))) = all.max_by_key(|(.., (runs, _))| runs.len()) else { return Ok(false) };
+    let merged = supervise::caught("a merge", || merge(inner, tree, runs, range));
+    inner.health.note(Source::Merge(number), tree.options.name, &merged, inner.now_ms());
+    inner.job_ended.raise();
+    merged.map(|()| true)
+}
+
+/// The runs of a tree, and which of them are to be merged; `None`: none are.
+fn due_of(tree: &Tree) -> Option<(Vec<Arc<Run>>, Range<usize>)> {
+    let state = tree.state();
+    let sizes: Vec<u64> = state.runs.iter().map(|run| run.bytes()).collect();
+    let range = due(&sizes, state.frozen.is_empty())?;
+    Some((state.runs.to_vec(), range))
 }
 
 /// `runs` are those of the tree when it began: only flushes add others, behind them.
@@ -280,7 +307,7 @@ fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range
     let mut known = runs.len();
     let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |outputs, rest| {
         if inner.is_closing() {
-            return Err(Error::closed("the server is shutting down"));
+            return Err(shutting_down());
         }
         if !bottom {
             return Ok(());
@@ -312,6 +339,13 @@ pub(crate) fn flush_all<S: Store>(inner: &Inner<S>) -> Result<()> {
     (0..inner.trees.len()).try_for_each(|tree| flush_tree(inner, tree))
 }
 
+/// Why the memtables of a tree are not written out: its own flush failed, or a merge without which it takes no other run.
+fn stops<S: Store>(inner: &Inner<S>, tree: usize) -> Option<Error> {
+    let merge = || inner.health.of(&Source::Merge(tree)).filter(|_| inner.trees[tree].state().runs.len() >= RUNS_MAX);
+    let failed = inner.health.of(&Source::Flush(tree)).or_else(merge).map(|fault| fault.error);
+    failed.or_else(|| inner.is_closing().then(shutting_down))
+}
+
 /// Writes out what the memtables of a tree hold now.
 pub(crate) fn flush_tree<S: Store>(inner: &Inner<S>, tree: usize) -> Result<()> {
     let last = {
@@ -336,13 +370,16 @@ pub(crate) fn flush_tree<S: Store>(inner: &Inner<S>, tree: usize) -> Result<()> 
             inner.flush_due.raise();
             inner.merge_due.raise();
             inner.job_ended.wait_past(seen, LOOK);
-            let failed = inner.health.of(&Source::Flush).or_else(|| inner.health.of(&Source::Merge));
-            let closes = || inner.is_closing().then(|| Error::closed("the server is shutting down"));
-            if let Some(error) = failed.map(|fault| fault.error).or_else(closes) {
+            stops(inner, tree).map_or(Ok(()), Err)?;
+        } else {
+            // Another tree may fail meanwhile, and this one be written out.
+            let did = flush_one(inner).unwrap_or(true) || merge_one(inner).unwrap_or(true);
+            if let Some(error) = stops(inner, tree) {
                 return Err(error);
             }
-        } else if !flush_one(inner)? && !merge_one(inner)? {
-            return Err(Error::busy("a memtable cannot be written out for the moment"));
+            if !did {
+                return Err(Error::busy("a memtable cannot be written out for the moment"));
+            }
         }
     }
 }

@@ -21,6 +21,9 @@
 //! ```text
 //!   log *     appending and syncing; its holder leads the group commit        execute   commands are staged, roots swapped
 //!   manifest *   what a start will find                                       pages, memory: theirs come last
+//!
+//!   is_led       whose turn to lead it is: alone, before `log`                publishing   one view at a time: alone, behind `execute`
+//!   running *    threads, while they are started and joined: alone
 //! ```
 
 #![forbid(unsafe_code)]
@@ -39,6 +42,7 @@ mod keylocks;
 mod manifest;
 mod open;
 mod options;
+mod queue;
 mod ranks;
 mod store;
 mod tree;
@@ -48,7 +52,7 @@ mod wake;
 
 pub use bulk::Bulk;
 pub use engine::{Engine, Stats};
-pub use execute::{Call, Done};
+pub use execute::{Call, Done, Ticket};
 pub use health::{Fault, Source};
 pub use options::{Durability, EngineOptions, TreeOptions};
 pub use store::{Staged, Store};

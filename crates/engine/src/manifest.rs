@@ -58,8 +58,8 @@ impl TreeJson {
     }
 }
 
-/// Writes what a start will find; `more`: a run of a tree, which is the unit of that number. The caller holds `manifest`.
-pub(crate) fn commit<S: Store>(inner: &Inner<S>, more: Option<(usize, &Arc<Run>, u64)>) -> Result<()> {
+/// Writes what a start will find; `more`: runs of trees, which are the unit of that number. The caller holds `manifest`.
+pub(crate) fn commit<S: Store>(inner: &Inner<S>, more: Option<(&[(usize, Arc<Run>)], u64)>) -> Result<()> {
     let (log_from, durable) = {
         let exec = inner.exec.lock();
         let drafts = exec.core.drafts.iter().map(|draft| draft.from).min().unwrap_or(CLEAN);
@@ -69,12 +69,12 @@ pub(crate) fn commit<S: Store>(inner: &Inner<S>, more: Option<(usize, &Arc<Run>,
         (drafts.min(frozen).min(end), end)
     };
     let of = |(number, tree)| {
-        let more = more.filter(|(of, ..)| *of == number).map(|(_, run, _)| run);
+        let more = more.and_then(|(runs, _)| runs.iter().find(|(of, _)| *of == number)).map(|(_, run)| run);
         TreeJson::of(tree, &inner.files.storage, more)
     };
     let parts = inner.trees.iter().enumerate().map(of).collect::<Result<Vec<_>>>()?;
     let seqno = parts.iter().map(|part| part.flushed).max().unwrap_or(0).max(inner.durable.load(Ordering::SeqCst));
-    let seqno = more.map_or(seqno, |(.., number)| number.max(seqno));
+    let seqno = more.map_or(seqno, |(_, number)| number.max(seqno));
     let head = Head::new(log_from..durable, &HeadJson { seqno })?;
     let written = inner.files.storage.commit(head, &mut |sink, _| {
         (0..).zip(&parts).try_for_each(|(number, part)| sink.part(number, part.files(), part))

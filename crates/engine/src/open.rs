@@ -99,9 +99,11 @@ impl<S: Store> Engine<S> {
             unit_cost: 0,
             cannot_wake: None,
             needs: Vec::new(),
+            locked: None,
             asked: Asked::default(),
         };
-        let roots: Roots = core.drafts.iter().map(|draft| (draft.number, Some(draft.root.clone()))).collect();
+        let exec = Exec::new(core, options.durability == Durability::Each, files.accounts.reads.clone());
+        let roots: Roots = exec.core.drafts.iter().map(|draft| (draft.number, Some(draft.root.clone()))).collect();
         let views = trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root.as_ref())).collect();
         let side = LogSide { log, group: Group::asleep() };
         let inner = Inner {
@@ -109,7 +111,7 @@ impl<S: Store> Engine<S> {
             share: AtomicU64::new(options.share),
             files,
             trees,
-            exec: Ranked::mutex(&ranks::EXECUTE, Exec::new(core, options.durability == Durability::Each)),
+            exec: Ranked::mutex(&ranks::EXECUTE, exec),
             log: Ranked::mutex(&ranks::LOG, side),
             is_led: Mutex::new(false),
             led: Condvar::new(),
@@ -129,6 +131,7 @@ impl<S: Store> Engine<S> {
             merge_due: Signal::default(),
             job_ended: Signal::default(),
             closing: AtomicBool::new(false),
+            views: AtomicU64::new(0),
             options,
         };
         if is_changed {

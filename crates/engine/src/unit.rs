@@ -11,13 +11,14 @@
 use crate::effects;
 use crate::fetch::Fetched;
 use crate::group::Group;
-use crate::keylocks::{KeyLocks, Owner};
+use crate::keylocks::{Key, KeyLocks, Owner};
 use crate::tree::{CLEAN, Draft, Tree};
 use crate::view::Roots;
 use ramekin_base::{Error, Kind, Result, nonblocking};
 use ramekin_log::Lsn;
 use ramekin_pages::Pages;
 use ramekin_runs::{Entry, Value};
+use std::sync::Arc;
 
 /// Keys that one command may name before it is staged again.
 pub(crate) const NEEDS_MAX: usize = 1024;
@@ -50,7 +51,9 @@ pub(crate) struct Core {
     /// Why the store could not be woken, while those are told who waited for that.
     pub(crate) cannot_wake: Option<Error>,
     /// Records that the command under way needs, by tree and key.
-    pub(crate) needs: Vec<(usize, Box<[u8]>)>,
+    pub(crate) needs: Vec<Key>,
+    /// The key that somebody else holds, for which it waits.
+    pub(crate) locked: Option<Key>,
     pub(crate) asked: Asked,
 }
 
@@ -200,7 +203,7 @@ impl Unit<'_> {
     /// Removes all keys from one on and below another by one record. None of them may ever be written again, and no count may
     /// cross the border of the range.
     pub fn delete_range(&mut self, tree: usize, from: &[u8], to: &[u8]) -> Result<()> {
-        self.touch(tree, from)?;
+        self.touch_range(tree, from, to)?;
         self.write(tree, &Entry { key: from, value: Value::DeletedTo(to), weight: 0, first: false })
     }
 
@@ -251,8 +254,21 @@ impl Unit<'_> {
         if self.core.locks.is_free() || !self.core.locks.is_held(tree, key, self.owner) {
             return Ok(());
         }
+        Err(self.locked(tree, key.into()))
+    }
+
+    /// Fails where somebody else holds a key of a range.
+    fn touch_range(&mut self, tree: usize, from: &[u8], to: &[u8]) -> Result<()> {
+        match self.core.locks.held_in(tree, (from, to), self.owner) {
+            Some(key) => Err(self.locked(tree, key)),
+            None => Ok(()),
+        }
+    }
+
+    fn locked(&mut self, tree: usize, key: Arc<[u8]>) -> Error {
         self.miss = Some(Miss::Locked);
-        Err(Error::busy("another command that waits for the disk holds the key"))
+        self.core.locked = Some((tree, key));
+        Error::busy("another command that waits for the disk holds the key")
     }
 
     /// Shows the newest record of a key. Its value is never a big one.

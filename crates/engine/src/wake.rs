@@ -34,6 +34,7 @@ impl<S: Store> Inner<S> {
         let (woken, told) = {
             let mut side = self.log.lock();
             self.check_log()?;
+            self.exec.lock().check_open()?;
             if !self.is_asleep() {
                 return Ok(());
             }
@@ -63,6 +64,7 @@ impl<S: Store> Inner<S> {
         let mut exec = self.exec.lock();
         exec.core.group = filled;
         exec.refuse(room.err());
+        exec.queue.woken();
         Ok(())
     }
 
@@ -98,6 +100,7 @@ impl<S: Store> Inner<S> {
     fn refuse_writers(&self, why: &Error) -> Vec<Answer<S>> {
         let mut exec = self.exec.lock();
         exec.core.cannot_wake = Some(why.clone());
+        exec.queue.woken();
         exec.serve(&self.around());
         exec.core.cannot_wake = None;
         std::mem::take(&mut exec.ready)

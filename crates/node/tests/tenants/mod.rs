@@ -42,7 +42,7 @@ impl Tenant for Toy {
             idle: self.0.idle_share(),
             least: self.0.least_share(),
             most: self.0.most_share(),
-            requests: self.0.stats().staged,
+            requests: self.0.stats().answered,
         }
     }
 
