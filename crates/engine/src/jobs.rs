@@ -16,7 +16,7 @@ use crate::options::Durability;
 use crate::queue::Waiting;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Frozen, Tree};
-use ramekin_base::{Error, Result, nonblocking, supervise};
+use ramekin_base::{Error, Kind, Result, nonblocking, supervise};
 use ramekin_runs::Run;
 use ramekin_runs::compaction::{RUNS_MAX, TIER, due};
 use std::collections::VecDeque;
@@ -141,7 +141,7 @@ pub(crate) fn run_flusher<S: Store>(inner: &Inner<S>) -> Result<()> {
     let mut seen = 0;
     while !inner.is_closing() {
         tidy(inner);
-        while !inner.is_closing() && flush_one(inner).unwrap_or(false) {}
+        while !inner.is_closing() && did(&flush_one(inner)) {}
         _ = inner.sleep();
         seen = inner.flush_due.wait_past(seen, LOOK);
     }
@@ -151,10 +151,15 @@ pub(crate) fn run_flusher<S: Store>(inner: &Inner<S>) -> Result<()> {
 pub(crate) fn run_merger<S: Store>(inner: &Inner<S>) -> Result<()> {
     let mut seen = 0;
     while !inner.is_closing() {
-        while !inner.is_closing() && merge_one(inner).unwrap_or(false) {}
+        while !inner.is_closing() && did(&merge_one(inner)) {}
         seen = inner.merge_due.wait_past(seen, LOOK);
     }
     Ok(())
+}
+
+/// Whether there was something to do. What failed is not tried again at once, and there may be more beside it.
+fn did(outcome: &Result<bool>) -> bool {
+    outcome.as_ref().map_or_else(|error| !matches!(error.kind(), Kind::Closed | Kind::Cancelled), |did| *did)
 }
 
 /// One step of everything, in one thread. False: there was nothing to do.
@@ -164,8 +169,8 @@ pub(crate) fn step<S: Store>(inner: &Inner<S>) -> bool {
     did |= is_due && inner.commit_all().is_ok();
     did |= fetch_some(inner);
     tidy(inner);
-    did |= flush_one(inner).unwrap_or(false);
-    did |= merge_one(inner).unwrap_or(false);
+    did |= self::did(&flush_one(inner));
+    did |= self::did(&merge_one(inner));
     did |= inner.sleep();
     inner.try_room();
     expire(inner);
@@ -373,7 +378,7 @@ pub(crate) fn flush_tree<S: Store>(inner: &Inner<S>, tree: usize) -> Result<()> 
             stops(inner, tree).map_or(Ok(()), Err)?;
         } else {
             // Another tree may fail meanwhile, and this one be written out.
-            let did = flush_one(inner).unwrap_or(true) || merge_one(inner).unwrap_or(true);
+            let did = did(&flush_one(inner)) || did(&merge_one(inner));
             if let Some(error) = stops(inner, tree) {
                 return Err(error);
             }

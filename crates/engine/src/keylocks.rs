@@ -78,10 +78,13 @@ impl KeyLocks {
 
     /// Whether somebody else holds the key.
     pub(crate) fn is_held(&self, tree: usize, key: &[u8], owner: Owner) -> bool {
-        let is_locked = self.keys.get(tree).and_then(|keys| keys.get(key)).is_some_and(|holder| *holder != owner);
+        // Whoever holds it comes to an end, whatever was announced since.
+        if let Some(holder) = self.keys.get(tree).and_then(|keys| keys.get(key)) {
+            return *holder != owner;
+        }
         let is_elder = self.elder == Some(owner);
         let is_reserved = || !is_elder && self.reserved.get(&tree).is_some_and(|keys| keys.contains_key(key));
-        is_locked || is_reserved() || self.against(owner).any(|taken| taken.range.contains(tree, key))
+        is_reserved() || self.against(owner).any(|taken| taken.range.contains(tree, key))
     }
 
     /// Ranges that keep `owner` away.
@@ -205,6 +208,7 @@ mod tests {
         locks.hold(&key(1, b"z"), 1);
         locks.announce(&[range(b"a", b"c"), range(b"m", b"p")], 2);
         locks.announce(&[range(b"b", b"d")], 3);
+        assert!(!locks.is_held(1, b"n", 1) && locks.is_held(1, b"o", 1));
         assert!(!locks.grant(2) && !locks.grant(3));
         locks.release(&key(1, b"n"), 1);
         assert!(!locks.grant(3) && locks.grant(2) && !locks.grant(3));
