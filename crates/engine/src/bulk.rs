@@ -12,7 +12,7 @@
 
 use crate::engine::{Engine, Inner, shutting_down};
 use crate::keylocks::{KeyRange, Owner};
-use crate::manifest;
+use crate::manifest::{self, TreeRun};
 use crate::store::Store;
 use crate::tree::Tree;
 use ramekin_base::{Error, Result, supervise};
@@ -211,7 +211,7 @@ fn write<S: Store>(
     inner: &Inner<S>,
     ranges: &[KeyRange],
     make: &mut dyn FnMut(&mut Bulk<'_, '_>) -> Result<()>,
-) -> Result<Vec<(usize, Arc<Run>)>> {
+) -> Result<Vec<TreeRun>> {
     let mut runs = Vec::new();
     for ranges in ranges.chunk_by(|one, next| one.tree == next.tree) {
         match write_tree(inner, ranges[0].tree, ranges, make) {
@@ -245,13 +245,13 @@ fn write_tree<S: Store>(
     })
 }
 
-fn discard<S: Store>(inner: &Inner<S>, runs: &[(usize, Arc<Run>)]) {
+fn discard<S: Store>(inner: &Inner<S>, runs: &[TreeRun]) {
     let files = runs.iter().flat_map(|(_, run)| run.files());
     files.for_each(|file| inner.files.discard(file.path()));
 }
 
 /// Makes the runs count, by one edit of the manifest.
-fn commit<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[(usize, Arc<Run>)]) -> Result<u64> {
+fn commit<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[TreeRun]) -> Result<u64> {
     if runs.is_empty() {
         return Ok(inner.exec.lock().core.seqno);
     }
@@ -274,7 +274,7 @@ fn commit<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[(usize, Arc<R
 }
 
 /// Names the runs in the manifest, and shows them. Nothing is staged meanwhile. The number of the unit.
-fn name<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[(usize, Arc<Run>)]) -> Result<u64> {
+fn name<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[TreeRun]) -> Result<u64> {
     let _one = inner.manifest.lock();
     let seqno = inner.exec.lock().core.seqno + 1;
     inner.check_log()?;

@@ -388,3 +388,18 @@ pub(crate) fn flush_tree<S: Store>(inner: &Inner<S>, tree: usize) -> Result<()> 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committer_waits_no_longer_than_the_first_that_waits_for_a_key() {
+        let ms = Duration::from_millis;
+        assert_eq!(patience(ms(1_000), ms(500), None), LOOK);
+        assert_eq!(patience(ms(1_000), ms(100), Some(ms(9_000))), ms(100));
+        assert_eq!(patience(ms(1_000), ms(100), Some(ms(1_007))), ms(7));
+        // It is over, and told in this round.
+        assert_eq!(patience(ms(1_000), ms(100), Some(ms(900))), LOOK_LEAST);
+    }
+}

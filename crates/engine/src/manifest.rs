@@ -19,6 +19,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// A run that comes on top of a tree's.
+pub(crate) type TreeRun = (usize, Arc<Run>);
+
 /// What the store says anew with each commit.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct HeadJson {
@@ -59,7 +62,7 @@ impl TreeJson {
 }
 
 /// Writes what a start will find; `more`: runs of trees, which are the unit of that number. The caller holds `manifest`.
-pub(crate) fn commit<S: Store>(inner: &Inner<S>, more: Option<(&[(usize, Arc<Run>)], u64)>) -> Result<()> {
+pub(crate) fn commit<S: Store>(inner: &Inner<S>, more: Option<(&[TreeRun], u64)>) -> Result<()> {
     let (log_from, durable) = {
         let exec = inner.exec.lock();
         let drafts = exec.core.drafts.iter().map(|draft| draft.from).min().unwrap_or(CLEAN);

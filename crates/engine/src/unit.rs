@@ -201,7 +201,8 @@ impl Unit<'_> {
     }
 
     /// Removes all keys from one on and below another by one record. None of them may ever be written again, and no count may
-    /// cross the border of the range.
+    /// cross the border of the range. Until a merge has dropped it, a look-up of a key inside may still show its record: whoever
+    /// deletes a range knows what he deleted. It waits for commands and large units that hold a part of the range.
     pub fn delete_range(&mut self, tree: usize, from: &[u8], to: &[u8]) -> Result<()> {
         self.touch_range(tree, from, to)?;
         self.write(tree, &Entry { key: from, value: Value::DeletedTo(to), weight: 0, first: false })
