@@ -158,6 +158,7 @@ fn a_large_unit_asks_only_for_its_own_trees_flush() {
     store.clock.advance(Duration::from_millis(2_500));
     store.steps();
     assert_eq!(store.faults(), [Source::Flush(PLAIN)]);
+    store.engine.execute(Command::Put(WEIGHED, 5)).unwrap();
     let range = |bulk: &mut Bulk<'_, '_>| (0..10).try_for_each(|key| bulk.put(&key_of(key), b"other"));
     store.engine.bulk(WEIGHED, (&key_of(0), &key_of(10)), range).unwrap();
     assert!(store.engine.bulk(PLAIN, (&key_of(0), &key_of(10)), range).is_err());

@@ -354,20 +354,37 @@ fn a_large_unit_wakes_whoever_waits_for_a_key_that_it_writes() {
 fn a_large_unit_sees_what_others_wrote_outside_of_its_range() {
     let store = cold();
     store.engine.execute(add(NEW)).unwrap();
-    let view = |bulk: &mut ramekin_engine::Bulk<'_, '_>| {
-        let pages = store.engine.view();
-        let found = bulk.view().get(pages.pages().0, &key_of(NEW), |found| Ok(found.entry.value.is_live()))?;
-        assert_eq!(found, Some(true));
+    // It comes while the tree's memtable is written out for the unit, so it is in the next one.
+    let (engine, once) = (store.engine.clone(), AtomicBool::new(false));
+    store.gate.close(move |call, path| {
+        let is_run = call == Call::Create && path.extension().is_some_and(|end| end == "run");
+        if is_run && !once.swap(true, Ordering::SeqCst) {
+            engine.submit(add(NEW + 1), None, Box::new(|reply| _ = reply.unwrap()));
+        }
+        false
+    });
+    let look = |bulk: &mut ramekin_engine::Bulk<'_, '_>| {
+        let view = store.engine.view();
+        let is_live = |key: u64| bulk.view().get(view.pages().0, &key_of(key), |found| Ok(found.entry.value.is_live()));
+        assert_eq!([NEW, NEW + 1].map(|key| is_live(key).unwrap()), [Some(true); 2]);
         Ok(())
     };
-    // It is in a memtable of the tree: the range of the unit is another one.
-    store
-        .engine
-        .bulk(TREE, (&key_of(0), &key_of(1)), |bulk| {
-            store.engine.execute(add(NEW + 1))?;
-            view(bulk)
-        })
-        .unwrap();
+    store.engine.bulk(TREE, (&key_of(0), &key_of(1)), look).unwrap();
+    assert_eq!(store.engine.stats().trees[TREE].records, 1);
+}
+
+#[test]
+fn those_who_wait_for_one_key_are_staged_one_after_the_other() {
+    let store = opened();
+    // A value of this length is read for each who asks.
+    store.engine.execute(Command::Put(1, 2_000)).unwrap();
+    store.engine.flush().unwrap();
+    let before = store.engine.stats().staged;
+    (0..200).for_each(|who| _ = store.submit(who, Command::Get(1)));
+    store.steps();
+    assert!(store.whom().into_iter().eq(0..200), "not in the order in which they came");
+    let staged = store.engine.stats().staged - before;
+    assert!(staged <= 3 * 200, "{staged} stagings for 200 commands");
 }
 
 #[test]
