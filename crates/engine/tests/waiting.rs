@@ -7,7 +7,7 @@ mod gate;
 mod toy;
 
 use gate::{BROKEN, Call, Gate, Gated};
-use ramekin_base::{Clock, Kind, ManualClock, Result, SystemClock};
+use ramekin_base::{Clock, Kind, ManualClock, Result, Rng, SystemClock};
 use ramekin_disk::sim::{Faults, SimDisk, Trigger};
 use ramekin_engine::{Durability, Engine, Source, Ticket};
 use ramekin_memory::Budget;
@@ -225,6 +225,37 @@ fn who_came_first_has_its_turn_first_however_often_it_waited() {
     assert_eq!(store.whom(), [1, 2]);
 }
 
+/// A pop of one is woken, finds the group full, and a later one comes when there is place, before anybody else has looked.
+#[test]
+fn a_command_that_was_woken_keeps_its_turn_though_the_group_is_full() {
+    let store = opened_on(Arc::new(SimDisk::new(5, Faults::default())), Durability::Each);
+    store.engine.execute(add(0)).unwrap();
+    let pop = || Command::Both(Box::new([Command::AtLeast(1, 1), Command::Add { key: 1, by: -1, least: 0 }]));
+    let filling = |first: u64, count| (first..first + count).map(|key| Command::Put(key, 8_000));
+    let writes_the_log =
+        |call, path: &Path| call == Call::Write && path.components().any(|part| part.as_os_str() == "log");
+    store.submit(1, pop());
+    std::thread::scope(|scope| {
+        store.gate.close(writes_the_log);
+        let first = scope.spawn(|| store.engine.execute(add(2)));
+        store.gate.arrived();
+        store.submit(8, Command::Both(filling(100, 26).collect()));
+        store.submit(9, Command::Both([add(1)].into_iter().chain(filling(200, 10)).collect()));
+        assert_eq!((store.engine.stats().blocked, store.engine.stats().waiting), (0, 1));
+        store.gate.open();
+        first.join().unwrap().unwrap();
+        // The group is handed on, and nobody has looked at those who wait for place.
+        store.gate.close(writes_the_log);
+        let second = scope.spawn(|| store.engine.step());
+        store.gate.arrived();
+        store.submit(2, pop());
+        store.gate.open();
+        second.join().unwrap();
+    });
+    store.steps();
+    assert_eq!((store.whom(), store.engine.stats().blocked), (vec![8, 9, 1], 1));
+}
+
 /// Asks for a key again and again, each time when it has its answer.
 fn ask_again(engine: Engine<Counters>, key: u64, left: u32) {
     let again = engine.clone();
@@ -415,4 +446,51 @@ fn a_large_unit_whose_edit_of_the_manifest_panics_closes_the_store_and_leaves_no
     let after = opened_on(Arc::new(store.disk.crash()), Durability::No);
     let left = after.count(0).unwrap();
     assert!((left == 1 || left == 5) && (1..100).all(|key| after.count(key) == Some(left)), "{left}");
+}
+
+/// Commands of one and of several keys, cold and hot, which wait for each other, for writes and for large units, are cancelled and
+/// come while a large unit is made: each is told once.
+#[test]
+fn whatever_waits_for_whatever_each_is_told_once() {
+    for seed in 0..30 {
+        let (store, mut rng) = (cold(), Rng::new(seed));
+        let (mut tickets, mut who) = (Vec::new(), 0);
+        let mut submit = |rng: &mut Rng, store: &Opened| {
+            let mut key = || rng.below(60) * 300;
+            let command = match key() % 7 {
+                0 | 1 => Command::Both((0..6).map(|_| add(key())).collect()),
+                2 => Command::Get(key()),
+                3 => Command::AtLeast(key(), 3),
+                4 => Command::Both(Box::new([Command::AtLeast(key(), 2), add(key()), Command::Get(key())])),
+                5 => Command::Put(key(), 3_000),
+                _ => add(key()),
+            };
+            who += 1;
+            tickets.push(store.submit(who - 1, command));
+            tickets[rng.below(tickets.len() as u64) as usize]
+        };
+        for _ in 0..400 {
+            let some = submit(&mut rng, &store);
+            match rng.below(30) {
+                0 => _ = store.engine.cancel(some),
+                1..6 => _ = store.engine.step(),
+                6 => {
+                    let from = rng.below(60) * 300;
+                    let began = || (0..3).for_each(|_| _ = submit(&mut rng, &store));
+                    bulk(&store, (from, from + 600), 1, began).unwrap();
+                }
+                _ => {}
+            }
+        }
+        store.steps();
+        let stats = store.engine.stats();
+        assert_eq!(stats.waiting, 0, "seed {seed}");
+        tickets.into_iter().for_each(|ticket| _ = store.engine.cancel(ticket));
+        let mut told = store.whom();
+        told.sort_unstable();
+        assert!(told.iter().copied().eq(0..who), "seed {seed}: {} of {who} were told", told.len());
+        // Nothing is held by anybody.
+        let all = |_: &mut ramekin_engine::Bulk<'_, '_>| Ok(());
+        store.engine.bulk(TREE, (&key_of(0), &key_of(u64::MAX)), all).unwrap();
+    }
 }
