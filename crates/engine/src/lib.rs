@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   command ─► stage        the store's own code on a private root; whatever can fail is here     store.rs · unit.rs
-//!                │          Done, Refused, or a miss: pages are fetched, and it is staged anew      execute.rs · fetch.rs
+//!                │          Done, Refused, or a miss: it waits, and is staged anew                execute.rs · queue.rs · fetch.rs
 //!                ▼
 //!              group        records of all who wait: one write, one fsync                          group.rs · commit.rs
 //!                │
