@@ -53,7 +53,8 @@ impl Accounts {
             log: child("log", "2 groups of commits + commit buffer").lasting(),
             flush: child("flush", "buffers of one flush"),
             merge: child("merge", "buffers of one merge"),
-            reads: child("reads", "windows of ranges + records that commands wait for + their keys x (192 + key)").transient(),
+            reads: child("reads", "windows of ranges + records that commands wait for + their keys x (192 + key)")
+                .transient(),
             _threads: child("threads", "threads x 52 KiB").try_reserve(if options.threads {
                 THREADS * THREAD_BYTES
             } else {
