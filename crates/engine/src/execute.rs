@@ -258,8 +258,9 @@ impl<S: Store> Exec<S> {
                 Ok(Cause::Locked(held))
             }
             Miss::Full(tree) => Ok(Cause::Full(tree)),
-            Miss::Group if self.core.group.is_asleep() && !self.is_held => Ok(Cause::Wake),
-            Miss::Group => Ok(Cause::Due),
+            Miss::Group if self.is_held || self.core.group.is_full() => Ok(Cause::Due),
+            // Its turn alone would not help.
+            Miss::Group => Ok(Cause::Wake),
         }
     }
 
