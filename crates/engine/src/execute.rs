@@ -19,6 +19,7 @@ use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
 use ramekin_base::{Error, Kind, Result, nonblocking, supervise};
 use ramekin_log::Lsn;
+use ramekin_memory::Account;
 use ramekin_pages::Pages;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -108,6 +109,8 @@ pub(crate) struct Around<'a, S> {
     pub(crate) store: &'a S,
     pub(crate) trees: &'a [Tree],
     pub(crate) pages: &'a Pages,
+    /// Pays for big values while a command looks at them.
+    pub(crate) reads: &'a Account,
     /// Everything that is committed stands before it in the log.
     pub(crate) log_end: Lsn,
 }
@@ -161,8 +164,8 @@ impl<S: Store> Exec<S> {
         self.staged += 1;
         self.core.needs.clear();
         self.core.asked.forget();
-        let Around { store, trees, pages, log_end } = *around;
-        let mut unit = Unit { core: &mut self.core, trees, pages, fetched, owner, miss: None };
+        let Around { store, trees, pages, reads, log_end } = *around;
+        let mut unit = Unit { core: &mut self.core, trees, pages, reads, fetched, owner, miss: None };
         let staged = nonblocking::scope(|| supervise::caught("a command", || store.stage(&mut unit, command)));
         let closed = self.refuses.as_ref().filter(|why| why.kind() == Kind::Closed);
         let outcome = match (staged, unit.miss) {
@@ -338,9 +341,9 @@ impl<S: Store> Exec<S> {
         !self.answers.is_empty() || self.core.group.is_full()
     }
 
-    /// Somebody waits for the store to wake.
+    /// Somebody waits for the store to wake, or for a larger group.
     pub(crate) fn is_wake_due(&self) -> bool {
-        self.core.group.is_asleep() && !self.waiting.is_empty()
+        (self.core.group.is_asleep() || self.core.wants_large) && !self.waiting.is_empty()
     }
 
     /// Nothing is staged, and nobody waits for anything but a key.

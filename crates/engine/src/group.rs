@@ -5,8 +5,9 @@
 //!                           cut                                 cut       ▲ unit under way: dropped, or kept by END
 //! ```
 //!
-//! Two of them take turns: one is filled while the other is written. Neither grows beyond what was booked when the store was
-//! woken, so that whatever is staged can be logged. While nobody writes they have no memory and take nothing.
+//! Two of them take turns: one is filled while the other is written. Neither grows beyond what was booked when it was made, so that
+//! whatever is staged can be logged. For a unit that is larger than they take one is made that takes it, and is filled once. While
+//! nobody writes they have no memory and take nothing.
 
 use crate::effects;
 use crate::options::Limits;

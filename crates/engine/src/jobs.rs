@@ -166,33 +166,53 @@ fn tidy<S: Store>(inner: &Inner<S>) {
             let used = draft.memtable.used_bytes();
             let is_idle = now_ms - draft.seen.1 >= IDLE_MS && used >= IDLE_BYTES;
             let pins = end.saturating_sub(draft.from) >= limits.log_bytes;
-            // The share has become smaller.
-            let is_large = used as u64 > limits.memtable_bytes;
-            if draft.from != CLEAN && (is_idle || pins || is_large) {
+            if draft.from != CLEAN && (is_idle || pins) {
                 inner.rotate(exec, tree);
             }
+        }
+        // The share has become smaller, or there was a large unit.
+        if exec.core.held_bytes() > limits.memtable_bytes
+            && let Some(tree) = exec.core.largest()
+        {
+            inner.rotate(exec, tree);
         }
     });
 }
 
 impl<S: Store> Inner<S> {
-    /// A new memtable takes the place of a tree's, which waits for its flush. False: too many wait already, or there is no memory.
+    /// A new memtable takes the place of a tree's, which waits for its flush if it holds anything. False: too much waits already, or
+    /// there is no memory.
     pub(crate) fn rotate(&self, exec: &mut crate::execute::Exec<S>, tree: usize) -> bool {
         let state = self.trees[tree].state();
         if state.frozen.len() >= FROZEN_MAX || state.runs.len() >= RUNS_MAX {
             return false;
         }
-        let draft = &mut exec.core.drafts[tree];
-        if draft.from == CLEAN {
+        let (limits, account) = (self.limits(), &self.files.accounts.memtables);
+        let (frozen, draft) = (self.frozen_bytes(), &mut exec.core.drafts[tree]);
+        if draft.is_fresh() {
+            return true;
+        }
+        // As much as is flushed may be written meanwhile, and no more is held than that.
+        let is_over = frozen > 0 && frozen + draft.memtable.held_bytes() as u64 > limits.memtable_bytes;
+        if is_over && draft.from != CLEAN {
             return false;
         }
-        let (bytes, account) = (self.limits().memtable_bytes, &self.files.accounts.memtables);
         // Nobody is waited for under the executor's lock.
-        let Ok(new) = nonblocking::scope(|| Draft::new(draft.number + 1, bytes, account)) else { return false };
+        let new = nonblocking::scope(|| Draft::new(draft.number + 1, limits.memtable_most(), account));
+        let Ok(new) = new else { return false };
         let full = std::mem::replace(draft, new);
+        if full.from == CLEAN {
+            // Of units that were dropped.
+            return true;
+        }
         self.trees[tree].add_frozen(full.freeze());
         self.flush_due.raise();
         true
+    }
+
+    /// Bytes of memtables that wait for their flush.
+    fn frozen_bytes(&self) -> u64 {
+        self.trees.iter().map(|tree| tree.frozen_bytes() as u64).sum()
     }
 
     /// Replaces memtables that are full, and stages again what waited for that.
@@ -251,7 +271,7 @@ fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Resul
     inner.merge_due.raise();
     if !inner.is_asleep() {
         // A large one may have had more for good; what is wanted now is no more than that.
-        _ = inner.hold(&inner.limits());
+        _ = inner.hold(&inner.limits(), 0);
     }
     inner.commit_manifest()
 }

@@ -6,7 +6,7 @@
 //!   view       root of 7 as published + frozen + runs  what a reader pins
 //! ```
 
-use crate::options::TreeOptions;
+use crate::options::{FIRST_BYTES, TreeOptions};
 use arc_swap::{ArcSwap, Guard};
 use ramekin_base::Result;
 use ramekin_log::Lsn;
@@ -69,6 +69,11 @@ impl Draft {
         Ok(Self { number, memtable, from: CLEAN, last: 0, is_dirty: false, root, seen: (0, 0) })
     }
 
+    /// Whether it holds nothing, and no more memory than an empty one.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.from == CLEAN && self.memtable.held_bytes() as u64 <= FIRST_BYTES
+    }
+
     /// What it holds now, for readers.
     pub(crate) fn publish(&mut self) -> Arc<Root> {
         if std::mem::take(&mut self.is_dirty) {
@@ -80,7 +85,7 @@ impl Draft {
     /// It takes no more.
     pub(crate) fn freeze(mut self) -> Frozen {
         let root = self.publish();
-        Frozen { number: self.number, root, from: self.from, last: self.last, bytes: self.memtable.used_bytes() }
+        Frozen { number: self.number, root, from: self.from, last: self.last, bytes: self.memtable.held_bytes() }
     }
 }
 

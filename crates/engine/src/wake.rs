@@ -1,7 +1,7 @@
 //! A store that nobody writes to holds next to nothing; what a write needs is taken when the first one comes.
 //!
 //! ```text
-//!   asleep   an empty memtable a tree                                  ≤ 512 KiB
+//!   asleep   an empty memtable a tree                                  ≤ 512 KiB with three trees, 96 KiB for each one more
 //!     │  a command changes something: it waits
 //!     ▼
 //!   wake     flush, merge and memtables have theirs for good ─► buffer of the log ─► room in it for two groups ─► staged anew
@@ -10,14 +10,15 @@
 //!   sleep    nothing was written for a while, nothing waits, all is durable, and memtables hold little
 //! ```
 //!
-//! Awake, sizes follow the share: memory for good at once, a group and the buffer when they are empty, memtables with the next.
+//! Awake, sizes follow the share: memory for good and memtables at once, a group and the buffer when they are empty. A unit that is
+//! larger than a group takes waits as one does that finds the store asleep: what it needs is taken for the moment, or it is refused.
 
 use crate::commit::LogSide;
 use crate::engine::Inner;
 use crate::execute::Answer;
 use crate::group::Group;
 use crate::jobs::{IDLE_BYTES, IDLE_MS};
-use crate::options::{Limits, flush_of};
+use crate::options::{Limits, UNIT_BYTES_MAX, UNIT_HELD_MAX, flush_of};
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
 use ramekin_base::{Error, Result};
@@ -29,31 +30,51 @@ impl<S: Store> Inner<S> {
         self.exec.lock().core.group.is_asleep()
     }
 
-    /// Takes what writes need, and stages what waited for that; or refuses it.
+    /// Takes what writes need, or what a large one does, and stages what waited for that; or refuses it.
     pub(crate) fn wake(&self) -> Result<()> {
         let (woken, told) = {
             let mut side = self.log.lock();
             self.check_log()?;
-            if !self.is_asleep() {
-                return Ok(());
-            }
-            let woken = self.equip(&mut side);
-            let told = match &woken {
-                Ok(()) => self.go_on(&mut side),
-                Err(error) => {
-                    self.lay_down(&mut side);
-                    self.refuse_writers(error)
-                }
+            let wants_large = std::mem::take(&mut self.exec.lock().core.wants_large);
+            let woken = match self.is_asleep() {
+                true => self.equip(&mut side).map(|()| self.go_on(&mut side)).inspect_err(|_| self.lay_down(&mut side)),
+                false if wants_large => self.enlarge(&mut side),
+                false => return Ok(()),
             };
-            (woken, told)
+            match woken {
+                Ok(told) => (Ok(()), told),
+                Err(error) => {
+                    let told = self.refuse_writers(&error);
+                    (Err(error), told)
+                }
+            }
         };
         self.tell(told);
         woken
     }
 
+    /// The next group takes the largest unit, for which there is memory. Whoever waits has the first place in it.
+    fn enlarge(&self, side: &mut LogSide) -> Result<Vec<Answer<S>>> {
+        let limits = self.limits();
+        // Most units take little more than their bytes.
+        let held = self.hold(&limits, UNIT_HELD_MAX).or_else(|_| self.hold(&limits, UNIT_BYTES_MAX));
+        let large = held.and_then(|()| Group::new(limits.with_large_unit(), &self.files.accounts.log));
+        let made = large.and_then(|large| {
+            let usual = std::mem::replace(&mut side.group, large);
+            self.make_room(side).inspect_err(|_| side.group = usual)
+        });
+        match made {
+            Ok(()) => Ok(self.hand_on(side)),
+            Err(error) => {
+                _ = self.hold(&limits, 0);
+                Err(error)
+            }
+        }
+    }
+
     fn equip(&self, side: &mut LogSide) -> Result<()> {
         let limits = self.limits();
-        self.hold(&limits)?;
+        self.hold(&limits, 0)?;
         side.log.set_buffer(limits.log_buffer)?;
         let group = || Group::new(limits, &self.files.accounts.log);
         side.group = group()?;
@@ -66,13 +87,13 @@ impl<S: Store> Inner<S> {
         Ok(())
     }
 
-    /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way. One that a
-    /// larger share left is flushed with what it needs, and another one takes its place meanwhile.
-    pub(crate) fn hold(&self, limits: &Limits) -> Result<()> {
+    /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way. Those that
+    /// a larger share left are flushed with what they need, and others take their place meanwhile. `more`: for a large unit.
+    pub(crate) fn hold(&self, limits: &Limits, more: u64) -> Result<()> {
         let (mut all, mut largest) = (0, 0);
         {
             let exec = self.exec.lock();
-            let drafts = exec.core.drafts.iter().map(|draft| draft.memtable.used_bytes());
+            let drafts = exec.core.drafts.iter().map(|draft| draft.memtable.held_bytes());
             let frozen = self.trees.iter().map(Tree::frozen_bytes);
             for bytes in drafts.chain(frozen) {
                 (all, largest) = (all + bytes as u64, largest.max(bytes as u64));
@@ -80,8 +101,10 @@ impl<S: Store> Inner<S> {
         }
         let accounts = &self.files.accounts;
         accounts.merge.set_min_reservation(limits.merge_work)?;
-        accounts.flush.set_min_reservation(limits.flush_work.max(flush_of(largest)))?;
-        accounts.memtables.set_min_reservation(limits.memtable_bytes + all.max(limits.memtable_bytes))
+        accounts.flush.set_min_reservation(limits.flush_work.max(flush_of(largest + more)))?;
+        accounts.memtables.set_min_reservation(limits.memtables_for(all) + more)?;
+        self.exec.lock().core.memtable_bytes = limits.memtable_bytes;
+        Ok(())
     }
 
     fn lay_down(&self, side: &mut LogSide) {
@@ -122,7 +145,7 @@ impl<S: Store> Inner<S> {
             if side.group.is_asleep() {
                 return Ok(());
             }
-            self.hold(&self.limits())?;
+            self.hold(&self.limits(), 0)?;
             self.fit(&mut side);
             // Where the log has no room for the other group, nobody is to fill it.
             if self.make_room(&mut side).is_ok() {

@@ -52,7 +52,7 @@ pub(super) struct Slots {
     end: usize,
     free: [Address; CLASSES],
     /// Bytes of all chunks, and how many they may be.
-    bytes: usize,
+    pub(super) bytes: usize,
     pub(super) limit: usize,
     /// Bytes of slots on free lists.
     free_bytes: usize,
