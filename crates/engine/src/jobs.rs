@@ -33,6 +33,8 @@ pub(crate) const IDLE_BYTES: usize = 64 << 10;
 const FROZEN_MAX: usize = 1;
 /// Commands whose pages are read in one batch.
 const FETCH_MAX: usize = 256;
+/// The manifest names all files of a tree each time: a merge into the bottom is installed about so often, however many it has.
+const INSTALLS: usize = 16;
 /// A write waits at most so long for merges that are behind.
 const DELAY_MAX: Duration = Duration::from_millis(1);
 
@@ -281,31 +283,37 @@ pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
     if inner.health.waits(&Source::Merge, inner.now_ms()) || inner.is_poisoned() {
         return Ok(false);
     }
-    for tree in &inner.trees {
-        let runs = tree.state().runs.clone();
-        let sizes: Vec<u64> = runs.iter().map(|run| run.bytes()).collect();
-        let at_rest = tree.state().frozen.is_empty();
-        let Some(range) = due(&sizes, at_rest) else { continue };
-        let merged = supervise::caught("a merge", || merge(inner, tree, runs.to_vec(), range.clone()));
-        inner.health.note(Source::Merge, "", &merged, inner.now_ms());
-        inner.job_ended.raise();
-        return merged.map(|()| true);
-    }
-    Ok(false)
+    let Some((tree, runs, range)) = inner.trees.iter().filter_map(merge_due).max_by_key(|(_, runs, _)| runs.len())
+    else {
+        return Ok(false);
+    };
+    let merged = supervise::caught("a merge", || merge(inner, tree, runs.to_vec(), range.clone()));
+    inner.health.note(Source::Merge, "", &merged, inner.now_ms());
+    inner.job_ended.raise();
+    merged.map(|()| true)
+}
+
+/// What is to be merged of a tree. The one with the most runs comes first: it is the next for which writes wait.
+fn merge_due(tree: &Tree) -> Option<(&Tree, Arc<[Arc<Run>]>, Range<usize>)> {
+    let state = tree.state();
+    let sizes: Vec<u64> = state.runs.iter().map(|run| run.bytes()).collect();
+    due(&sizes, state.frozen.is_empty()).map(|range| (tree, state.runs.clone(), range))
 }
 
 /// `runs` are those of the tree when it began: only flushes add others, behind them.
 fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range: Range<usize>) -> Result<()> {
     let (bottom, shape) = (range.start == 0, tree.options.shape(inner.limits().file_bytes));
     let mut known = runs.len();
-    let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |outputs, rest| {
+    let files: usize = runs[range.clone()].iter().map(|run| run.files().len()).sum();
+    let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |(outputs, rest), used| {
         if inner.is_closing() {
             return Err(Error::closed("the server is shutting down"));
         }
-        if !bottom {
+        if !bottom || outputs.len() < *used + files.div_ceil(INSTALLS) {
             return Ok(());
         }
-        // At the bottom each file counts at once, so that what it replaces can go.
+        // At the bottom files count before the last one is there, so that what they replace can go.
+        *used = outputs.len();
         let first = Run::new(outputs.iter().chain(rest[0].files()).cloned().collect())?;
         let others = rest[1..].iter().chain(&runs[range.end..]).cloned();
         install(inner, tree, std::iter::once(Arc::new(first)).chain(others).collect(), &mut known)

@@ -95,7 +95,8 @@ const MEMTABLE_LEAST: u64 = 256 << 10;
 /// What an empty memtable takes: its first chunk and its lists. As much is kept for the one that takes the place of another.
 pub(crate) const FIRST_BYTES: u64 = 96 << 10;
 
-const _: () = assert!(VALUE_BYTES_MAX + (KEY_MAX as u64) + 128 <= UNIT_BYTES_MAX, "any key with the largest value is a unit");
+const _: () =
+    assert!(VALUE_BYTES_MAX + (KEY_MAX as u64) + 128 <= UNIT_BYTES_MAX, "any key with the largest value is a unit");
 const _: () = assert!(UNIT_BYTES_MAX < LOG_RECORD_MAX as u64, "an effect is one record of the log at most");
 
 /// What the flush of a memtable takes: buffers, and the filter of its file, of which a record costs about a ninth of what it does here.

@@ -178,7 +178,8 @@ pub struct Setup {
 
 impl Setup {
     /// Small memtables, no threads, each answer durable.
-    pub const SMALL: Self = Self { budget: 48 << 20, share: 6 << 20, durability: Durability::Each, threads: false, trees: 1 };
+    pub const SMALL: Self =
+        Self { budget: 48 << 20, share: 6 << 20, durability: Durability::Each, threads: false, trees: 1 };
 }
 
 pub fn open(
