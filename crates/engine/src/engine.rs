@@ -363,7 +363,8 @@ impl<S: Store> Inner<S> {
                 return reply;
             }
             if !jobs::step(self) {
-                return Err(Error::busy("the command waits for what nobody does"));
+                // What could not be done was said to whoever waited for it.
+                return slot.take().unwrap_or_else(|| Err(Error::busy("the command waits for what nobody does")));
             }
         }
     }

@@ -34,6 +34,8 @@ pub enum Command {
     },
     /// A counter of one, of so many bytes.
     Put(u64, usize),
+    /// The same, and it does not look what was there.
+    Set(u64, usize),
     Delete(u64),
     /// Waits until a counter is at least so much.
     AtLeast(u64, i64),
@@ -85,12 +87,20 @@ pub fn value_of(count: i64) -> [u8; 16] {
     bytes
 }
 
+/// A counter of one, of so many bytes.
+pub fn one_of(bytes: usize) -> Vec<u8> {
+    let mut value = vec![0; bytes];
+    value[..16].copy_from_slice(&value_of(1));
+    value
+}
+
 /// The counter that a command is about.
 fn number_in(command: &Command) -> Option<u64> {
     match command {
         Command::Get(key)
         | Command::Add { key, .. }
         | Command::Put(key, _)
+        | Command::Set(key, _)
         | Command::Delete(key)
         | Command::AtLeast(key, _) => Some(*key),
         Command::Both(_) | Command::Panic(_) => None,
@@ -101,6 +111,10 @@ impl Counters {
     fn one(&self, unit: &mut Unit<'_>, command: &Command) -> Result<Staged<Option<i64>>> {
         let number = number_in(command).ok_or_else(|| Error::invalid("not one command"))?;
         let (tree, name) = (tree_of(number, self.trees.len()), key_of(number));
+        if let Command::Set(_, bytes) = command {
+            unit.put(tree, &name, &one_of(*bytes))?;
+            return Ok(Staged::Done(None));
+        }
         let before = unit.get(tree, &name, |value| value.map(count_of))?;
         match command {
             Command::Add { by, least, .. } => {
@@ -112,9 +126,7 @@ impl Counters {
                 Ok(Staged::Done(Some(sum)))
             }
             Command::Put(_, bytes) => {
-                let mut value = vec![0; *bytes];
-                value[..16].copy_from_slice(&value_of(1));
-                unit.put(tree, &name, &value)?;
+                unit.put(tree, &name, &one_of(*bytes))?;
                 Ok(Staged::Done(Some(1)))
             }
             Command::Delete(_) => {
