@@ -85,13 +85,14 @@ fn a_store_of_any_number_of_trees_goes_on_in_the_memory_of_its_share() {
         let setup = Setup { share: 24 * MIB, trees, ..Setup::SMALL };
         let Opened { engine, budget, clock } = open(&sim(7), setup);
         engine.execute(add(0)).unwrap();
-        let _others = budget.root().child("others", "").try_reserve(budget.free() - MIB).unwrap();
-        const KEYS: u64 = 60_000;
+        let others = budget.root().child("others", "").try_reserve(budget.free() - MIB / 2).unwrap();
+        const KEYS: u64 = 30_000;
         for first in (1..KEYS).step_by(100) {
-            let keys = (first..KEYS.min(first + 100)).map(|key| add(ramekin_base::rng::mix(key)));
+            let keys = (first..KEYS.min(first + 100)).map(|key| Command::Put(ramekin_base::rng::mix(key), 500));
             let done = engine.execute(Command::Both(keys.collect()));
             assert!(done.is_ok(), "{trees} trees, at {first}: {done:?} {:?} {:?}", engine.stats(), engine.faults());
         }
+        drop(others);
         assert_eq!(live(&engine), KEYS as i64, "{trees} trees");
         rest(&engine, &clock);
         assert!(engine.faults().is_empty() && engine.least_share() < MIB, "{:?}", engine.faults());
