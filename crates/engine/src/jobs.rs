@@ -24,6 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// The runs of a tree, the oldest first.
+type Runs = Arc<[Arc<Run>]>;
+
 /// Threads look at the clock so often.
 const LOOK: Duration = Duration::from_millis(250);
 /// A memtable that nobody wrote for so long is written out, if it holds as much as this.
@@ -283,21 +286,20 @@ pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
     if inner.health.waits(&Source::Merge, inner.now_ms()) || inner.is_poisoned() {
         return Ok(false);
     }
-    let Some((tree, runs, range)) = inner.trees.iter().filter_map(merge_due).max_by_key(|(_, runs, _)| runs.len())
-    else {
-        return Ok(false);
-    };
+    // Writes wait next for the tree that has the most runs.
+    let due = inner.trees.iter().filter_map(|tree| Some((tree, merge_due(tree)?)));
+    let Some((tree, (runs, range))) = due.max_by_key(|(_, (runs, _))| runs.len()) else { return Ok(false) };
     let merged = supervise::caught("a merge", || merge(inner, tree, runs.to_vec(), range.clone()));
     inner.health.note(Source::Merge, "", &merged, inner.now_ms());
     inner.job_ended.raise();
     merged.map(|()| true)
 }
 
-/// What is to be merged of a tree. The one with the most runs comes first: it is the next for which writes wait.
-fn merge_due(tree: &Tree) -> Option<(&Tree, Arc<[Arc<Run>]>, Range<usize>)> {
+/// The runs of a tree, and which of them are to be merged.
+fn merge_due(tree: &Tree) -> Option<(Runs, Range<usize>)> {
     let state = tree.state();
     let sizes: Vec<u64> = state.runs.iter().map(|run| run.bytes()).collect();
-    due(&sizes, state.frozen.is_empty()).map(|range| (tree, state.runs.clone(), range))
+    due(&sizes, state.frozen.is_empty()).map(|range| (state.runs.clone(), range))
 }
 
 /// `runs` are those of the tree when it began: only flushes add others, behind them.

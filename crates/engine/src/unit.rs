@@ -281,7 +281,11 @@ impl Unit<'_> {
         self.core.asked.forget();
         self.core.give_room(tree);
         if let Err(error) = self.core.drafts[tree].memtable.put(entry) {
-            return Err(if error.kind() == Kind::Busy { self.finds_full(error) } else { error });
+            return Err(if error.kind() == Kind::Busy {
+                self.finds_full(tree, effects::size(entry), error)
+            } else {
+                error
+            });
         }
         let seqno = self.core.seqno + 1;
         self.core.unit_cost = cost;
@@ -303,11 +307,14 @@ impl Unit<'_> {
         self.wakes("the store takes the memory that a large unit needs")
     }
 
-    /// What is full of this unit alone will not be emptier after a flush.
-    fn finds_full(&mut self, full: Error) -> Error {
+    /// The command waits until a memtable is flushed. What is full of this unit alone will not be emptier then, and where memory is
+    /// short for a large one, who waits would have others flush next to nothing again and again.
+    fn finds_full(&mut self, tree: usize, bytes: usize, full: Error) -> Error {
+        let is_large = self.core.group.unit_max as u64 >= UNIT_BYTES_MAX;
         match self.core.largest().filter(|_| !self.core.was_fresh) {
+            _ if is_large && self.core.drafts[tree].memtable.has_room(bytes) => {}
             Some(tree) => self.miss = Some(Miss::Full(tree)),
-            None if (self.core.group.unit_max as u64) < UNIT_BYTES_MAX => return self.outgrows(),
+            None if !is_large => return self.outgrows(),
             None => {}
         }
         full

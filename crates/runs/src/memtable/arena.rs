@@ -201,6 +201,10 @@ impl Slots {
         unsafe { &mut *arena.pointer(address, size_of::<T>()).cast::<T>() }
     }
 
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        !self.numbers.is_empty() && self.bytes + bytes.max(CHUNK) <= self.limit
+    }
+
     /// Bytes of all chunks, without those of free slots.
     pub(super) fn used(&self) -> usize {
         self.bytes - self.free_bytes - (self.end - self.next)

@@ -180,6 +180,11 @@ impl Memtable {
         self.slots.limit = self.slots.bytes.saturating_add(bytes);
     }
 
+    /// Whether it may take a chunk for a record of so many bytes: if it takes none, then memory is short.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.slots.has_room(bytes)
+    }
+
     /// Bytes that it has booked for records, nodes and what was retired, whether or not they are in use.
     pub fn held_bytes(&self) -> usize {
         self.slots.bytes + self.retired_memory.bytes() as usize
