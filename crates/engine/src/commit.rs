@@ -114,6 +114,9 @@ impl<S: Store> Inner<S> {
     /// Changes the group that is filled for the other one. Where that was made for a large unit, whoever waits comes first.
     fn turn(&self, exec: &mut Exec<S>, group: &mut Group) {
         std::mem::swap(&mut exec.core.group, group);
+        if group.is_large {
+            exec.core.large_bytes = 0;
+        }
         if exec.core.group.unit_max > self.limits().unit_bytes {
             exec.serve(&self.around());
         }

@@ -343,7 +343,7 @@ impl<S: Store> Exec<S> {
 
     /// Somebody waits for the store to wake, or for a larger group.
     pub(crate) fn is_wake_due(&self) -> bool {
-        (self.core.group.is_asleep() || self.core.wants_large) && !self.waiting.is_empty()
+        (self.core.group.is_asleep() || self.core.wants_large > 0) && !self.waiting.is_empty()
     }
 
     /// Nothing is staged, and nobody waits for anything but a key.

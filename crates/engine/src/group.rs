@@ -31,6 +31,8 @@ pub(crate) struct Group {
     /// With so many bytes it takes no other unit, and no unit has more than so many; 0: it has no memory.
     full_bytes: usize,
     pub(crate) unit_max: usize,
+    /// Made for units that take more of memtables than these have left.
+    pub(crate) is_large: bool,
     _memory: Option<Reservation>,
 }
 
@@ -38,12 +40,13 @@ impl Group {
     /// Without memory: it takes nothing.
     pub(crate) fn asleep() -> Self {
         let (bytes, cuts) = (Vec::new(), Vec::new());
-        Self { bytes, cuts, unit: (0, 0), last: 0, full_bytes: 0, unit_max: 0, _memory: None }
+        Self { bytes, cuts, unit: (0, 0), last: 0, full_bytes: 0, unit_max: 0, is_large: false, _memory: None }
     }
 
     /// `account` pays for all that it may hold.
     pub(crate) fn new(limits: Limits, account: &Account) -> Result<Self> {
-        let sizes = Self { full_bytes: limits.group_bytes, unit_max: limits.unit_bytes, ..Self::asleep() };
+        let (full_bytes, unit_max, is_large) = (limits.group_bytes, limits.unit_bytes, limits.is_large);
+        let sizes = Self { full_bytes, unit_max, is_large, ..Self::asleep() };
         let (cuts, bytes) = sizes.room();
         let memory = account.try_reserve((bytes + cuts * size_of::<(usize, bool)>()) as u64)?;
         let (bytes, cuts) = (Vec::with_capacity(bytes), Vec::with_capacity(cuts));

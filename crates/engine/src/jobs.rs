@@ -13,7 +13,7 @@ use crate::execute::Waiting;
 use crate::fetch::{Fetched, Wanted, fetch};
 use crate::health::Source;
 use crate::manifest;
-use crate::options::Durability;
+use crate::options::{Durability, flush_of};
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Frozen, Tree};
 use ramekin_base::{Error, Result, nonblocking, supervise};
@@ -216,7 +216,7 @@ impl<S: Store> Inner<S> {
     }
 
     /// Bytes of memtables that wait for their flush.
-    fn frozen_bytes(&self) -> u64 {
+    pub(crate) fn frozen_bytes(&self) -> u64 {
         self.trees.iter().map(|tree| tree.frozen_bytes() as u64).sum()
     }
 
@@ -258,25 +258,31 @@ pub(crate) fn flush_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
     let first = |tree| Some((tree, Tree::state(tree).frozen.first().cloned()?));
     let oldest = inner.trees.iter().filter_map(first).min_by_key(|(_, held)| held.from);
     let Some((tree, frozen)) = oldest else { return Ok(false) };
-    let flushed = supervise::caught("a flush", || flush(inner, tree, &frozen));
+    let flushed = supervise::caught("a flush", || flush(inner, tree, frozen));
     inner.health.note(Source::Flush, "", &flushed, inner.now_ms());
     inner.job_ended.raise();
     flushed.map(|()| true)
 }
 
-fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Result<()> {
+fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: Arc<Frozen>) -> Result<()> {
     // The log first: no file holds what a start would not find in it.
     inner.commit(frozen.last)?;
-    let shape = tree.options.shape(inner.limits().file_bytes);
+    let limits = inner.limits();
+    // One with a large unit takes more than others; where that cannot be had for good, it may do without.
+    let work = limits.flush_work.max(flush_of(frozen.bytes as u64));
+    _ = inner.files.accounts.flush.set_min_reservation(work);
+    let shape = tree.options.shape(limits.file_bytes);
     let run = inner.files.flush(&frozen.root, (shape, tree.state().runs.is_empty()))?;
     inner.change(|_| {
-        tree.flushed(frozen, run);
+        tree.flushed(&frozen, run);
         inner.publish_again();
+        // Its memory is there for whoever has waited for it.
+        drop(frozen);
     });
     inner.merge_due.raise();
     if !inner.is_asleep() {
         // A large one may have had more for good; what is wanted now is no more than that.
-        _ = inner.hold(&inner.limits(), 0);
+        _ = inner.hold(&inner.limits());
     }
     inner.commit_manifest()
 }

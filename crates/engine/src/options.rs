@@ -72,6 +72,8 @@ pub(crate) struct Limits {
     trees: u64,
     /// A unit of more effects than this waits for a group that is made for it.
     pub(crate) unit_bytes: usize,
+    /// It may take more of memtables than they have left.
+    pub(crate) is_large: bool,
     /// A group that has so many bytes takes no other unit.
     pub(crate) group_bytes: usize,
     /// The buffer of one write of the log.
@@ -88,9 +90,9 @@ pub(crate) struct Limits {
 pub(crate) const VALUE_BYTES_MAX: u64 = 2 << 20;
 /// Effects of one unit in the log at most, whatever the share: the largest value, its key and what is said of it among them.
 pub(crate) const UNIT_BYTES_MAX: u64 = VALUE_BYTES_MAX + (128 << 10);
-/// What a unit takes of memtables at most: in slots its records take less than three times what they have, since sizes are powers
-/// of two and three of the largest fill a chunk of four.
-pub(crate) const UNIT_HELD_MAX: u64 = 3 * UNIT_BYTES_MAX;
+/// In a memtable a unit takes less than so many times what it has: of slots a fifth is lost at most, and of chunks a fourth, where
+/// three of the largest slots fill one of four.
+pub(crate) const HELD_TIMES: u64 = 2;
 const MEMTABLE_LEAST: u64 = 256 << 10;
 /// What an empty memtable takes: its first chunk and its lists. As much is kept for the one that takes the place of another.
 pub(crate) const FIRST_BYTES: u64 = 96 << 10;
@@ -120,6 +122,7 @@ impl Limits {
             memtable_bytes,
             trees,
             unit_bytes: part.min(UNIT_BYTES_MAX) as usize,
+            is_large: part >= UNIT_BYTES_MAX,
             group_bytes: part.min(512 << 10) as usize,
             log_buffer: part.next_multiple_of(128 << 10).min(512 << 10) as usize,
             log_bytes: memtable_bytes * 2,
@@ -129,14 +132,19 @@ impl Limits {
         }
     }
 
-    /// The same with a group that takes the largest unit.
-    pub(crate) fn with_large_unit(self) -> Self {
-        Self { unit_bytes: UNIT_BYTES_MAX as usize, ..self }
+    /// The same with a group that takes a unit of so many bytes.
+    pub(crate) fn with_unit(self, unit_bytes: usize) -> Self {
+        Self { unit_bytes, is_large: true, ..self }
+    }
+
+    /// The same where no merge has anything for good.
+    pub(crate) fn without_merge(self) -> Self {
+        Self { merge_work: 0, ..self }
     }
 
     /// What a memtable is made for: all that there is for memtables, and a large unit on top.
     pub(crate) fn memtable_most(&self) -> u64 {
-        self.memtable_bytes + UNIT_HELD_MAX
+        self.memtable_bytes + HELD_TIMES * UNIT_BYTES_MAX
     }
 
     /// For memtables: those that hold `held` by now, flushed ones among them, as much again as there may be, and the next ones.
@@ -153,7 +161,7 @@ impl Limits {
 
     /// What the largest unit takes on top for the moment.
     pub(crate) fn large_bytes(&self) -> u64 {
-        UNIT_BYTES_MAX + UNIT_HELD_MAX + UNIT_HELD_MAX / 8
+        UNIT_BYTES_MAX + HELD_TIMES * UNIT_BYTES_MAX * 9 / 8
     }
 }
 

@@ -12,7 +12,7 @@ use crate::effects;
 use crate::fetch::{Fetched, copied};
 use crate::group::Group;
 use crate::keylocks::{KeyLocks, Owner};
-use crate::options::{UNIT_BYTES_MAX, UNIT_HELD_MAX};
+use crate::options::{HELD_TIMES, UNIT_BYTES_MAX};
 use crate::tree::{Draft, Tree};
 use crate::view::Roots;
 use ramekin_base::{Error, Kind, Result, nonblocking};
@@ -55,8 +55,10 @@ pub(crate) struct Core {
     held_most: u64,
     /// No memtable held anything when the unit began.
     was_fresh: bool,
-    /// A command waits for a group that takes the largest unit.
-    pub(crate) wants_large: bool,
+    /// A command waits for a group that takes a unit of so many bytes; 0: none does.
+    pub(crate) wants_large: usize,
+    /// What memtables have for good for the one in the group that was made for it.
+    pub(crate) large_bytes: u64,
     /// Why the store could not be woken, or its group be made larger, while those are told who waited for that.
     pub(crate) cannot_wake: Option<Error>,
     /// Records that the command under way needs, by tree and key.
@@ -108,7 +110,8 @@ impl Core {
             memtable_bytes,
             held_most: 0,
             was_fresh: false,
-            wants_large: false,
+            wants_large: 0,
+            large_bytes: 0,
             cannot_wake: None,
             needs: Vec::new(),
             asked: Asked::default(),
@@ -131,7 +134,7 @@ impl Core {
     fn give_room(&mut self, tree: usize) {
         let held = self.held_bytes();
         if self.unit_cost == 0 {
-            let more = if self.group.unit_max as u64 >= UNIT_BYTES_MAX { UNIT_HELD_MAX } else { 0 };
+            let more = if self.group.is_large { HELD_TIMES * self.group.unit_max as u64 } else { 0 };
             self.held_most = if held < self.memtable_bytes { self.memtable_bytes + more } else { 0 };
             self.was_fresh = self.drafts.iter().all(Draft::is_fresh);
         }
@@ -276,7 +279,7 @@ impl Unit<'_> {
             )));
         }
         if cost > self.core.group.unit_max {
-            return Err(self.outgrows());
+            return Err(self.outgrows(cost));
         }
         self.core.asked.forget();
         self.core.give_room(tree);
@@ -301,20 +304,24 @@ impl Unit<'_> {
         })
     }
 
-    /// The command waits until there is a group that takes it.
-    fn outgrows(&mut self) -> Error {
-        self.core.wants_large = self.core.cannot_wake.is_none();
+    /// The command waits until there is a group that takes as much as it has come to, or twice what this one takes: how large it is
+    /// in the end shows as it is staged.
+    fn outgrows(&mut self, cost: usize) -> Error {
+        if self.core.cannot_wake.is_none() {
+            let wanted = cost.max(2 * self.core.group.unit_max).min(UNIT_BYTES_MAX as usize);
+            self.core.wants_large = self.core.wants_large.max(wanted);
+        }
         self.wakes("the store takes the memory that a large unit needs")
     }
 
     /// The command waits until a memtable is flushed. What is full of this unit alone will not be emptier then, and where memory is
     /// short for a large one, who waits would have others flush next to nothing again and again.
     fn finds_full(&mut self, tree: usize, bytes: usize, full: Error) -> Error {
-        let is_large = self.core.group.unit_max as u64 >= UNIT_BYTES_MAX;
+        let is_large = self.core.group.is_large;
         match self.core.largest().filter(|_| !self.core.was_fresh) {
             _ if is_large && self.core.drafts[tree].memtable.has_room(bytes) => {}
             Some(tree) => self.miss = Some(Miss::Full(tree)),
-            None if !is_large => return self.outgrows(),
+            None if !is_large => return self.outgrows(0),
             None => {}
         }
         full

@@ -18,7 +18,7 @@ use crate::engine::Inner;
 use crate::execute::Answer;
 use crate::group::Group;
 use crate::jobs::{IDLE_BYTES, IDLE_MS};
-use crate::options::{Limits, UNIT_BYTES_MAX, UNIT_HELD_MAX, flush_of};
+use crate::options::{HELD_TIMES, Limits, flush_of};
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
 use ramekin_base::{Error, Result};
@@ -36,13 +36,18 @@ impl<S: Store> Inner<S> {
             let mut side = self.log.lock();
             self.check_log()?;
             let wants_large = std::mem::take(&mut self.exec.lock().core.wants_large);
+            let flushes = wants_large > 0 && !self.is_asleep() && self.flushes_large();
             let woken = match self.is_asleep() {
                 true => self.equip(&mut side).map(|()| self.go_on(&mut side)).inspect_err(|_| self.lay_down(&mut side)),
-                false if wants_large => self.enlarge(&mut side),
+                false if wants_large > 0 => self.enlarge(&mut side, wants_large),
                 false => return Ok(()),
             };
             match woken {
                 Ok(told) => (Ok(()), told),
+                Err(error) if flushes && error.kind().is_memory() && !self.is_closing() => {
+                    self.exec.lock().core.wants_large = wants_large;
+                    return Ok(());
+                }
                 Err(error) => {
                     let told = self.refuse_writers(&error);
                     (Err(error), told)
@@ -53,20 +58,36 @@ impl<S: Store> Inner<S> {
         woken
     }
 
-    /// The next group takes the largest unit, for which there is memory. Whoever waits has the first place in it.
-    fn enlarge(&self, side: &mut LogSide) -> Result<Vec<Answer<S>>> {
-        let limits = self.limits();
-        // Most units take little more than their bytes.
-        let held = self.hold(&limits, UNIT_HELD_MAX).or_else(|_| self.hold(&limits, UNIT_BYTES_MAX));
-        let large = held.and_then(|()| Group::new(limits.with_large_unit(), &self.files.accounts.log));
-        let made = large.and_then(|large| {
+    /// Whether a large unit of before is about to be flushed: the next one waits for what that gives back.
+    fn flushes_large(&self) -> bool {
+        let mut exec = self.exec.lock();
+        let most = exec.core.memtable_bytes;
+        if exec.core.held_bytes() > most
+            && let Some(tree) = exec.core.largest()
+        {
+            self.rotate(&mut exec, tree);
+        }
+        self.frozen_bytes() > most && self.health.faults().is_empty()
+    }
+
+    /// The next group takes a unit of so many bytes, for which there is memory. Whoever waits has the first place in it.
+    fn enlarge(&self, side: &mut LogSide, unit_bytes: usize) -> Result<Vec<Answer<S>>> {
+        let (limits, bytes) = (self.limits(), unit_bytes as u64);
+        let take = |limits: Limits, more| {
+            self.exec.lock().core.large_bytes = more;
+            self.hold(&limits).and_then(|()| Group::new(limits.with_unit(unit_bytes), &self.files.accounts.log))
+        };
+        // Most units take little more than their bytes. What a merge has for good it can do without for the moment.
+        let large = take(limits, HELD_TIMES * bytes).or_else(|_| take(limits, bytes));
+        let made = large.or_else(|_| take(limits.without_merge(), bytes)).and_then(|large| {
             let usual = std::mem::replace(&mut side.group, large);
             self.make_room(side).inspect_err(|_| side.group = usual)
         });
         match made {
             Ok(()) => Ok(self.hand_on(side)),
             Err(error) => {
-                _ = self.hold(&limits, 0);
+                self.exec.lock().core.large_bytes = 0;
+                _ = self.hold(&limits);
                 Err(error)
             }
         }
@@ -74,7 +95,7 @@ impl<S: Store> Inner<S> {
 
     fn equip(&self, side: &mut LogSide) -> Result<()> {
         let limits = self.limits();
-        self.hold(&limits, 0)?;
+        self.hold(&limits)?;
         side.log.set_buffer(limits.log_buffer)?;
         let group = || Group::new(limits, &self.files.accounts.log);
         side.group = group()?;
@@ -88,23 +109,26 @@ impl<S: Store> Inner<S> {
     }
 
     /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way. Those that
-    /// a larger share left are flushed with what they need, and others take their place meanwhile. `more`: for a large unit.
-    pub(crate) fn hold(&self, limits: &Limits, more: u64) -> Result<()> {
+    /// a larger share left are flushed with what they need, and others take their place meanwhile.
+    pub(crate) fn hold(&self, limits: &Limits) -> Result<()> {
         let (mut all, mut largest) = (0, 0);
-        {
+        let more = {
             let exec = self.exec.lock();
             let drafts = exec.core.drafts.iter().map(|draft| draft.memtable.held_bytes());
             let frozen = self.trees.iter().map(Tree::frozen_bytes);
             for bytes in drafts.chain(frozen) {
                 (all, largest) = (all + bytes as u64, largest.max(bytes as u64));
             }
-        }
+            exec.core.large_bytes
+        };
         let accounts = &self.files.accounts;
-        accounts.merge.set_min_reservation(limits.merge_work)?;
-        accounts.flush.set_min_reservation(limits.flush_work.max(flush_of(largest + more)))?;
+        if limits.merge_work == 0 {
+            accounts.merge.set_min_reservation(0)?;
+        }
+        accounts.flush.set_min_reservation(limits.flush_work.max(flush_of(largest)))?;
         accounts.memtables.set_min_reservation(limits.memtables_for(all) + more)?;
         self.exec.lock().core.memtable_bytes = limits.memtable_bytes;
-        Ok(())
+        accounts.merge.set_min_reservation(limits.merge_work)
     }
 
     fn lay_down(&self, side: &mut LogSide) {
@@ -145,7 +169,7 @@ impl<S: Store> Inner<S> {
             if side.group.is_asleep() {
                 return Ok(());
             }
-            self.hold(&self.limits(), 0)?;
+            self.hold(&self.limits())?;
             self.fit(&mut side);
             // Where the log has no room for the other group, nobody is to fill it.
             if self.make_room(&mut side).is_ok() {
@@ -169,8 +193,10 @@ impl<S: Store> Inner<S> {
         _ = side.log.set_buffer(limits.log_buffer);
         if !side.group.suits(&limits)
             && let Ok(group) = Group::new(limits, &self.files.accounts.log)
+            && std::mem::replace(&mut side.group, group).is_large
         {
-            side.group = group;
+            // What it was made for may have taken from others.
+            _ = self.hold(&limits);
         }
     }
 
