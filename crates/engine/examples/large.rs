@@ -29,7 +29,7 @@ const WRITERS: u64 = 4;
 fn open(folder: &Path) -> Engine<Counters> {
     std::fs::create_dir_all(folder).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(Local::new(DiskEngine::Uring, folder).unwrap());
-    let setup = Setup { budget: 64 << 20, share: 40 << 20, durability: Durability::Each, threads: true };
+    let setup = Setup { budget: 64 << 20, share: 40 << 20, durability: Durability::Each, threads: true, trees: 1 };
     toy::open(disk, folder, Arc::new(SystemClock::new()), setup).unwrap().0
 }
 

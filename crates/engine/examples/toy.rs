@@ -27,7 +27,7 @@ const COLD: u64 = 4_000_000;
 fn open(folder: &Path, durability: Durability) -> (Arc<dyn Disk>, Engine<Counters>) {
     std::fs::create_dir_all(folder).unwrap();
     let disk: Arc<dyn Disk> = Arc::new(Local::new(DiskEngine::Uring, folder).unwrap());
-    let setup = Setup { budget: 128 << 20, share: 64 << 20, durability, threads: true };
+    let setup = Setup { budget: 128 << 20, share: 64 << 20, durability, threads: true, trees: 1 };
     let (engine, _) = toy::open(disk.clone(), folder, Arc::new(SystemClock::new()), setup).unwrap();
     (disk, engine)
 }

@@ -97,19 +97,36 @@ impl<S: Store> Inner<S> {
         let told = {
             let mut side = self.log.lock();
             self.check_log()?;
-            match self.options.durability {
-                Durability::Each => self.lead(&mut side),
-                Durability::Interval(_) | Durability::No => self.append_group(&mut side),
-            }
+            self.hand_on(&mut side)
         };
         self.tell(told);
         self.check_log()
     }
 
+    /// The next group is filled, and this one is written, with a sync where answers wait for one.
+    pub(crate) fn hand_on(&self, side: &mut LogSide) -> Vec<Answer<S>> {
+        match self.options.durability {
+            Durability::Each => self.lead(side),
+            Durability::Interval(_) | Durability::No => self.append_group(side),
+        }
+    }
+
+    /// Changes the group that is filled for the other one. Where that was made for a large unit, whoever waits comes first.
+    fn turn(&self, exec: &mut Exec<S>, group: &mut Group) {
+        std::mem::swap(&mut exec.core.group, group);
+        if group.is_large {
+            exec.core.large_bytes = 0;
+        }
+        if exec.core.group.unit_max > self.limits().unit_bytes {
+            exec.queue.woken();
+            exec.serve(&self.around());
+        }
+    }
+
     /// Hands the group on to the log; the next commit makes it durable.
     fn append_group(&self, side: &mut LogSide) -> Vec<Answer<S>> {
         let LogSide { log, group } = side;
-        std::mem::swap(&mut self.exec.lock().core.group, group);
+        self.turn(&mut self.exec.lock(), group);
         if let Err(error) = supervise::caught("a write of the log", || group.append(log)) {
             self.poison(&error);
         }
@@ -164,8 +181,9 @@ impl<S: Store> Inner<S> {
         // What readers see when the group is durable.
         let (last, roots) = {
             let mut exec = self.exec.lock();
-            std::mem::swap(&mut exec.core.group, group);
-            (exec.core.seqno, exec.core.roots())
+            let seen = (exec.core.seqno, exec.core.roots());
+            self.turn(&mut exec, group);
+            seen
         };
         // Units that a panic leaves half written must not be written a second time: it closes the store as a failure does.
         let committed = supervise::caught("a commit of the log", || group.append(log).and_then(|()| log.commit()));

@@ -80,7 +80,7 @@ pub(crate) struct Inner<S: Store> {
 
 impl<S: Store> Inner<S> {
     pub(crate) fn limits(&self) -> Limits {
-        Limits::of(self.share.load(Ordering::Relaxed))
+        Limits::of(self.share.load(Ordering::Relaxed), self.trees.len())
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -97,7 +97,8 @@ impl<S: Store> Inner<S> {
 
     pub(crate) fn around(&self) -> Around<'_, S> {
         let log_end = self.log_end.load(Ordering::Acquire);
-        Around { store: &self.store, trees: &self.trees, pages: self.pages(), log_end }
+        let reads = &self.files.accounts.reads;
+        Around { store: &self.store, trees: &self.trees, pages: self.pages(), reads, log_end }
     }
 }
 
@@ -267,7 +268,7 @@ impl<S: Store> Engine<S> {
         self.inner.threads.dead()
     }
 
-    /// Another share of the budget: sizes follow, of memtables with the next one.
+    /// Another share of the budget: sizes follow, of groups when they are empty.
     pub fn resize(&self, share: u64) -> Result<()> {
         self.inner.resize(share)
     }
@@ -277,7 +278,7 @@ impl<S: Store> Engine<S> {
         let accounts = &self.inner.files.accounts;
         match self.inner.is_asleep() {
             true => self.lasting() + accounts.memtables.used() + accounts.log.used(),
-            false => self.lasting() + Limits::of(0).awake_bytes(),
+            false => self.lasting() + self.least().awake_bytes(),
         }
     }
 
@@ -290,17 +291,23 @@ impl<S: Store> Engine<S> {
         }
     }
 
+    fn least(&self) -> Limits {
+        Limits::of(0, self.inner.trees.len())
+    }
+
     /// What it holds whoever writes.
     fn lasting(&self) -> u64 {
         self.inner.files.accounts.runs.used() + THREADS * THREAD_BYTES
     }
 
-    /// With more it would do nothing better: memtables are as large as an eighth of the data, or 2 MiB.
+    /// With more it would do nothing better: memtables are as large as an eighth of the data, or 2 MiB, and the largest unit has what
+    /// it needs.
     pub fn most_share(&self) -> u64 {
+        let large = self.lasting() + self.least().awake_bytes() + self.least().large_bytes();
         let trees = self.inner.trees.iter().map(|tree| tree.state().runs.iter().map(|run| run.bytes()).sum::<u64>());
         match self.inner.is_asleep() {
             true => self.least_share(),
-            false => (trees.sum::<u64>() / 8).max(2 << 20) * 6,
+            false => ((trees.sum::<u64>() / 8).max(2 << 20) * 6).max(large),
         }
     }
 
@@ -370,7 +377,8 @@ impl<S: Store> Inner<S> {
                 return reply;
             }
             if !jobs::step(self) {
-                return Err(Error::busy("the command waits for what nobody does"));
+                // What could not be done was said to whoever waited for it.
+                return slot.take().unwrap_or_else(|| Err(Error::busy("the command waits for what nobody does")));
             }
         }
     }

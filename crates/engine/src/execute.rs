@@ -107,6 +107,8 @@ pub(crate) struct Around<'a, S> {
     pub(crate) store: &'a S,
     pub(crate) trees: &'a [Tree],
     pub(crate) pages: &'a Pages,
+    /// Pays for big values while a command looks at them.
+    pub(crate) reads: &'a Account,
     /// Everything that is committed stands before it in the log.
     pub(crate) log_end: Lsn,
 }
@@ -157,8 +159,8 @@ impl<S: Store> Exec<S> {
         self.core.needs.clear();
         self.core.locked = None;
         self.core.asked.forget();
-        let Around { store, trees, pages, log_end } = *around;
-        let mut unit = Unit { core: &mut self.core, trees, pages, fetched, owner, miss: None };
+        let Around { store, trees, pages, reads, log_end } = *around;
+        let mut unit = Unit { core: &mut self.core, trees, pages, reads, fetched, owner, miss: None };
         let staged = nonblocking::scope(|| supervise::caught("a command", || store.stage(&mut unit, command)));
         let closed = self.refuses.as_ref().filter(|why| why.kind() == Kind::Closed);
         let outcome = match (staged, unit.miss) {
@@ -458,9 +460,9 @@ impl<S: Store> Exec<S> {
         !self.answers.is_empty() || self.core.group.is_full()
     }
 
-    /// Somebody waits for the store to wake.
+    /// Somebody waits for the store to wake, or for a larger group.
     pub(crate) fn is_wake_due(&self) -> bool {
-        self.core.group.is_asleep() && self.queue.has_wake()
+        (self.core.group.is_asleep() || self.core.wants_large > 0) && self.queue.has_wake()
     }
 
     /// Nothing is staged, and nobody waits for anything but a key.

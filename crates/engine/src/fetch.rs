@@ -8,15 +8,14 @@
 //! A record stays the newest of its key while the command holds the key.
 
 use crate::keylocks::Key;
+use crate::options::VALUE_BYTES_MAX;
 use crate::tree::Tree;
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
-use ramekin_runs::{Entry, Found, Value};
+use ramekin_runs::{Big, Entry, Found, Value};
 use std::collections::HashMap;
 
-/// A value is fetched for a command up to this length; longer ones are read by pieces from a view.
-const VALUE_MAX: u64 = 1 << 20;
 /// What a record takes besides its key and its value.
 const RECORD_BYTES: u64 = 160;
 
@@ -57,15 +56,8 @@ impl Fetched {
     }
 
     fn add(&mut self, pages: &Pages, tree: usize, key: &[u8], found: Option<&Found<'_>>) -> Result<()> {
-        let big = found.and_then(Found::big);
         let len = match found.map(|found| found.entry.value) {
             Some(Value::Inline(value)) => value.len() as u64,
-            Some(Value::Big(extent)) if extent.len > VALUE_MAX => {
-                let text =
-                    format!("a value of {} bytes is in the way; a command takes at most {VALUE_MAX}", extent.len);
-                return Err(Error::too_large(text));
-            }
-            Some(Value::Big(extent)) => extent.len,
             _ => 0,
         };
         let bytes = RECORD_BYTES + key.len() as u64 + len;
@@ -73,13 +65,15 @@ impl Fetched {
             Some(memory) => memory.grow(bytes)?,
             none => *none = Some(self.account.try_reserve(bytes)?),
         }
+        let big = found.and_then(Found::big).map(|big| copied(pages, &self.account, &big)).transpose()?;
         let value = match (found.map(|found| found.entry.value), big) {
             (None, _) => None,
             (Some(Value::Inline(value)), _) => Some(Held::Value(value.into())),
-            (Some(Value::Big(_)), Some(big)) => {
-                let mut value = vec![0; len as usize];
-                big.read(pages, 0, &mut value)?;
-                Some(Held::Value(value.into()))
+            (Some(_), Some((value, memory))) => {
+                if let Some(held) = &mut self.memory {
+                    held.join(memory)?;
+                }
+                Some(Held::Value(value))
             }
             _ => Some(Held::Deleted),
         };
@@ -87,6 +81,19 @@ impl Fetched {
         self.records.insert((tree, key.into()), Record { value, weight, first });
         Ok(())
     }
+}
+
+/// A big value of its own, and what pays for it.
+pub(crate) fn copied(pages: &Pages, account: &Account, big: &Big) -> Result<(Box<[u8]>, Reservation)> {
+    let len = big.len();
+    if len > VALUE_BYTES_MAX {
+        let text = format!("a value of {len} bytes is in the way; at most {VALUE_BYTES_MAX} are read as a whole");
+        return Err(Error::too_large(text));
+    }
+    let memory = account.try_reserve(len)?;
+    let mut value = vec![0; len as usize].into_boxed_slice();
+    big.read(pages, 0, &mut value)?;
+    Ok((value, memory))
 }
 
 /// A command's part of a batch: what it needs, and where that goes.

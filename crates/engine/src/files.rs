@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 type Runs = Vec<Arc<Run>>;
-/// Is given all files of a merge so far, and what is left of the runs.
-pub(crate) type EachFile<'a> = &'a mut dyn FnMut(&[Arc<RunFile>], &[Arc<Run>]) -> Result<()>;
+/// Is given all files of a merge so far, and what is left of the runs; and says how many of the files somebody uses from now on.
+pub(crate) type EachFile<'a> = &'a mut dyn FnMut((&[Arc<RunFile>], &[Arc<Run>]), &mut usize) -> Result<()>;
 
 /// The folder of a store, and who pays for what is open of it.
 pub(crate) struct Files {
@@ -73,20 +73,20 @@ impl Files {
     }
 
     /// Merges neighbouring runs, the oldest first, file by file; `bottom`: there is no older one. `each` is called
-    /// after each file but the last. Above the bottom nothing names the files before the end, and they go again if the merge fails.
+    /// after each file but the last. Files that nobody uses go again if the merge fails.
     pub(crate) fn merge(
         &self,
         mut inputs: Runs,
         (shape, bottom): (Shape, bool),
         each: EachFile<'_>,
     ) -> Result<Option<Arc<Run>>> {
-        let mut outputs: Vec<Arc<RunFile>> = Vec::new();
+        let (mut outputs, mut used): (Vec<Arc<RunFile>>, usize) = (Vec::new(), 0);
         let mut step = || {
             let (file, rest) = self.merge_one(&inputs, (shape, bottom))?;
             outputs.extend(file);
             let Some(rest) = rest else { return Ok(false) };
             inputs = rest;
-            each(&outputs, &inputs).map(|()| true)
+            each((&outputs, &inputs), &mut used).map(|()| true)
         };
         let merged = loop {
             match step() {
@@ -95,8 +95,8 @@ impl Files {
                 Err(error) => break Err(error),
             }
         };
-        if merged.is_err() && !bottom {
-            outputs.iter().for_each(|file| self.discard(file.path()));
+        if merged.is_err() {
+            outputs[used..].iter().for_each(|file| self.discard(file.path()));
         }
         merged.and_then(|()| run_of(outputs))
     }

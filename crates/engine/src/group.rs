@@ -5,8 +5,9 @@
 //!                           cut                                 cut       ▲ unit under way: dropped, or kept by END
 //! ```
 //!
-//! Two of them take turns: one is filled while the other is written. Neither grows beyond what was booked when the store was
-//! woken, so that whatever is staged can be logged. While nobody writes they have no memory and take nothing.
+//! Two of them take turns: one is filled while the other is written. Neither grows beyond what was booked when it was made, so that
+//! whatever is staged can be logged. For a unit that is larger than they take one is made that takes it, and is filled once. While
+//! nobody writes they have no memory and take nothing.
 
 use crate::effects;
 use crate::options::Limits;
@@ -30,6 +31,8 @@ pub(crate) struct Group {
     /// With so many bytes it takes no other unit, and no unit has more than so many; 0: it has no memory.
     full_bytes: usize,
     pub(crate) unit_max: usize,
+    /// Made for units that take more of memtables than these have left.
+    pub(crate) is_large: bool,
     _memory: Option<Reservation>,
 }
 
@@ -37,12 +40,13 @@ impl Group {
     /// Without memory: it takes nothing.
     pub(crate) fn asleep() -> Self {
         let (bytes, cuts) = (Vec::new(), Vec::new());
-        Self { bytes, cuts, unit: (0, 0), last: 0, full_bytes: 0, unit_max: 0, _memory: None }
+        Self { bytes, cuts, unit: (0, 0), last: 0, full_bytes: 0, unit_max: 0, is_large: false, _memory: None }
     }
 
     /// `account` pays for all that it may hold.
     pub(crate) fn new(limits: Limits, account: &Account) -> Result<Self> {
-        let sizes = Self { full_bytes: limits.group_bytes, unit_max: limits.unit_bytes, ..Self::asleep() };
+        let (full_bytes, unit_max, is_large) = (limits.group_bytes, limits.unit_bytes, limits.is_large);
+        let sizes = Self { full_bytes, unit_max, is_large, ..Self::asleep() };
         let (cuts, bytes) = sizes.room();
         let memory = account.try_reserve((bytes + cuts * size_of::<(usize, bool)>()) as u64)?;
         let (bytes, cuts) = (Vec::with_capacity(bytes), Vec::with_capacity(cuts));

@@ -12,7 +12,7 @@ use crate::engine::{Inner, shutting_down};
 use crate::fetch::{Fetched, Wanted, fetch};
 use crate::health::Source;
 use crate::manifest;
-use crate::options::Durability;
+use crate::options::{Durability, flush_of};
 use crate::queue::Waiting;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Frozen, Tree};
@@ -25,6 +25,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// The runs of a tree, the oldest first.
+type Runs = Arc<[Arc<Run>]>;
+
 /// Threads look at the clock so often.
 const LOOK: Duration = Duration::from_millis(250);
 /// And no more often than so, however short a time is left.
@@ -36,6 +39,8 @@ pub(crate) const IDLE_BYTES: usize = 64 << 10;
 const FROZEN_MAX: usize = 1;
 /// Commands whose pages are read in one batch.
 const FETCH_MAX: usize = 256;
+/// The manifest names all files of a tree each time: a merge into the bottom is installed about so often, however many it has.
+const INSTALLS: usize = 16;
 /// A write waits at most so long for merges that are behind.
 const DELAY_MAX: Duration = Duration::from_millis(1);
 
@@ -190,34 +195,54 @@ fn tidy<S: Store>(inner: &Inner<S>) {
             let used = draft.memtable.used_bytes();
             let is_idle = now_ms - draft.seen.1 >= IDLE_MS && used >= IDLE_BYTES;
             let pins = end.saturating_sub(draft.from) >= limits.log_bytes;
-            // The share has become smaller.
-            let is_large = used as u64 > limits.memtable_bytes;
-            if draft.from != CLEAN && (is_idle || pins || is_large) {
+            if draft.from != CLEAN && (is_idle || pins) {
                 inner.rotate(exec, tree);
             }
+        }
+        // The share has become smaller, or there was a large unit.
+        if exec.core.held_bytes() > limits.memtable_bytes
+            && let Some(tree) = exec.core.largest()
+        {
+            inner.rotate(exec, tree);
         }
     });
 }
 
 impl<S: Store> Inner<S> {
-    /// A new memtable takes the place of a tree's, which waits for its flush. False: too many wait already, or there is no memory.
+    /// A new memtable takes the place of a tree's, which waits for its flush if it holds anything. False: too much waits already, or
+    /// there is no memory.
     pub(crate) fn rotate(&self, exec: &mut crate::execute::Exec<S>, tree: usize) -> bool {
         let state = self.trees[tree].state();
         if state.frozen.len() >= FROZEN_MAX || state.runs.len() >= RUNS_MAX {
             return false;
         }
-        let draft = &mut exec.core.drafts[tree];
-        if draft.from == CLEAN {
+        let (limits, account) = (self.limits(), &self.files.accounts.memtables);
+        let (frozen, draft) = (self.frozen_bytes(), &mut exec.core.drafts[tree]);
+        if draft.is_fresh() {
+            exec.queue.has_place(tree);
+            return true;
+        }
+        // As much as is flushed may be written meanwhile, and no more is held than that.
+        let is_over = frozen > 0 && frozen + draft.memtable.held_bytes() as u64 > limits.memtable_bytes;
+        if is_over && draft.from != CLEAN {
             return false;
         }
-        let (bytes, account) = (self.limits().memtable_bytes, &self.files.accounts.memtables);
         // Nobody is waited for under the executor's lock.
-        let Ok(new) = nonblocking::scope(|| Draft::new(draft.number + 1, bytes, account)) else { return false };
+        let new = nonblocking::scope(|| Draft::new(draft.number + 1, limits.memtable_most(), account));
+        let Ok(new) = new else { return false };
         let full = std::mem::replace(draft, new);
-        self.trees[tree].add_frozen(full.freeze());
-        self.flush_due.raise();
         exec.queue.has_place(tree);
+        // Else it is of units that were dropped.
+        if full.from != CLEAN {
+            self.trees[tree].add_frozen(full.freeze());
+            self.flush_due.raise();
+        }
         true
+    }
+
+    /// Bytes of memtables that wait for their flush.
+    pub(crate) fn frozen_bytes(&self) -> u64 {
+        self.trees.iter().map(|tree| tree.frozen_bytes() as u64).sum()
     }
 
     /// Replaces memtables that are full, and stages again what waited for that.
@@ -258,20 +283,26 @@ pub(crate) fn flush_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
     let rests = |number: usize| inner.health.waits(&Source::Flush(number), now_ms);
     let frozen = inner.trees.iter().enumerate().filter_map(first).filter(|(number, ..)| !rests(*number));
     let Some((number, tree, frozen)) = frozen.min_by_key(|(.., held)| held.from) else { return Ok(false) };
-    let flushed = supervise::caught("a flush", || flush(inner, tree, &frozen));
+    let flushed = supervise::caught("a flush", || flush(inner, tree, frozen));
     inner.health.note(Source::Flush(number), tree.options.name, &flushed, inner.now_ms());
     inner.job_ended.raise();
     flushed.map(|()| true)
 }
 
-fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: &Arc<Frozen>) -> Result<()> {
+fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: Arc<Frozen>) -> Result<()> {
     // The log first: no file holds what a start would not find in it.
     inner.commit(frozen.last)?;
-    let shape = tree.options.shape(inner.limits().file_bytes);
+    let limits = inner.limits();
+    // One with a large unit takes more than others; where that cannot be had for good, it may do without.
+    let work = limits.flush_work.max(flush_of(frozen.bytes as u64));
+    _ = inner.files.accounts.flush.set_min_reservation(work);
+    let shape = tree.options.shape(limits.file_bytes);
     let run = inner.files.flush(&frozen.root, (shape, tree.state().runs.is_empty()))?;
     inner.change(|_| {
-        tree.flushed(frozen, run);
+        tree.flushed(&frozen, run);
         inner.publish_again();
+        // Its memory is there for whoever has waited for it.
+        drop(frozen);
     });
     inner.merge_due.raise();
     if !inner.is_asleep() {
@@ -289,35 +320,37 @@ pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
     }
     let now_ms = inner.now_ms();
     let rests = |number: usize| inner.health.waits(&Source::Merge(number), now_ms);
-    let is_due = |(number, tree): (usize, _)| Some((number, tree, due_of(tree)?));
+    let is_due = |(number, tree): (usize, _)| Some((number, tree, merge_due(tree)?));
+    // Writes wait next for the tree that has the most runs.
     let all = inner.trees.iter().enumerate().filter_map(is_due).filter(|(number, ..)| !rests(*number));
     let Some((number, tree, (runs, range))) = all.max_by_key(|(.., (runs, _))| runs.len()) else { return Ok(false) };
-    let merged = supervise::caught("a merge", || merge(inner, tree, runs, range));
+    let merged = supervise::caught("a merge", || merge(inner, tree, runs.to_vec(), range));
     inner.health.note(Source::Merge(number), tree.options.name, &merged, inner.now_ms());
     inner.job_ended.raise();
     merged.map(|()| true)
 }
 
-/// The runs of a tree, and which of them are to be merged; `None`: none are.
-fn due_of(tree: &Tree) -> Option<(Vec<Arc<Run>>, Range<usize>)> {
+/// The runs of a tree, and which of them are to be merged.
+fn merge_due(tree: &Tree) -> Option<(Runs, Range<usize>)> {
     let state = tree.state();
     let sizes: Vec<u64> = state.runs.iter().map(|run| run.bytes()).collect();
-    let range = due(&sizes, state.frozen.is_empty())?;
-    Some((state.runs.to_vec(), range))
+    due(&sizes, state.frozen.is_empty()).map(|range| (state.runs.clone(), range))
 }
 
 /// `runs` are those of the tree when it began: only flushes add others, behind them.
 fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range: Range<usize>) -> Result<()> {
     let (bottom, shape) = (range.start == 0, tree.options.shape(inner.limits().file_bytes));
     let mut known = runs.len();
-    let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |outputs, rest| {
+    let files: usize = runs[range.clone()].iter().map(|run| run.files().len()).sum();
+    let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |(outputs, rest), used| {
         if inner.is_closing() {
             return Err(shutting_down());
         }
-        if !bottom {
+        if !bottom || outputs.len() < *used + files.div_ceil(INSTALLS) {
             return Ok(());
         }
-        // At the bottom each file counts at once, so that what it replaces can go.
+        // At the bottom files count before the last one is there, so that what they replace can go.
+        *used = outputs.len();
         let first = Run::new(outputs.iter().chain(rest[0].files()).cloned().collect())?;
         let others = rest[1..].iter().chain(&runs[range.end..]).cloned();
         install(inner, tree, std::iter::once(Arc::new(first)).chain(others).collect(), &mut known)

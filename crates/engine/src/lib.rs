@@ -51,7 +51,7 @@ mod view;
 mod wake;
 
 pub use bulk::Bulk;
-pub use engine::{Engine, Stats};
+pub use engine::{Engine, Stats, TreeStats};
 pub use execute::{Call, Done, Ticket};
 pub use health::{Fault, Source};
 pub use options::{Durability, EngineOptions, TreeOptions};

@@ -5,7 +5,8 @@
 //!           the log from the oldest unflushed effect on              runs, oldest first: files with the first key that counts
 //! ```
 //!
-//! A commit names files that are synced; those that it names no more go when their last reader leaves.
+//! A commit names files that are synced; those that it names no more go when their last reader leaves. It writes the trees whose runs
+//! have changed since they were named, whoever changed them: the head says of all that it names how much of the log they lack.
 
 use crate::engine::Inner;
 use crate::files::Files;
@@ -63,26 +64,29 @@ impl TreeJson {
 
 /// Writes what a start will find; `more`: runs of trees, which are the unit of that number. The caller holds `manifest`.
 pub(crate) fn commit<S: Store>(inner: &Inner<S>, more: Option<(&[TreeRun], u64)>) -> Result<()> {
-    let (log_from, durable) = {
+    let (log_from, durable, versions) = {
         let exec = inner.exec.lock();
         let drafts = exec.core.drafts.iter().map(|draft| draft.from).min().unwrap_or(CLEAN);
         let frozen = |tree: &Tree| tree.state().frozen.iter().map(|frozen| frozen.from).min();
         let frozen = inner.trees.iter().filter_map(frozen).min().unwrap_or(CLEAN);
         let end = inner.log_end.load(Ordering::SeqCst);
-        (drafts.min(frozen).min(end), end)
+        (drafts.min(frozen).min(end), end, inner.trees.iter().map(Tree::version).collect::<Vec<_>>())
     };
-    let of = |(number, tree)| {
-        let more = more.and_then(|(runs, _)| runs.iter().find(|(of, _)| *of == number)).map(|(_, run)| run);
-        TreeJson::of(tree, &inner.files.storage, more)
-    };
-    let parts = inner.trees.iter().enumerate().map(of).collect::<Result<Vec<_>>>()?;
-    let seqno = parts.iter().map(|part| part.flushed).max().unwrap_or(0).max(inner.durable.load(Ordering::SeqCst));
-    let seqno = more.map_or(seqno, |(_, number)| number.max(seqno));
+    let flushed = inner.trees.iter().map(|tree| tree.state().flushed).max().unwrap_or(0);
+    let seqno = flushed.max(inner.durable.load(Ordering::SeqCst)).max(more.map_or(0, |(_, number)| number));
     let head = Head::new(log_from..durable, &HeadJson { seqno })?;
-    let written = inner.files.storage.commit(head, &mut |sink, _| {
-        (0..).zip(&parts).try_for_each(|(number, part)| sink.part(number, part.files(), part))
+    let written = inner.files.storage.commit(head, &mut |sink, is_whole| {
+        for (number, (tree, version)) in inner.trees.iter().zip(&versions).enumerate() {
+            let more = more.and_then(|(runs, _)| runs.iter().find(|(of, _)| *of == number)).map(|(_, run)| run);
+            if is_whole || more.is_some() || !tree.is_named(*version) {
+                let part = TreeJson::of(tree, &inner.files.storage, more)?;
+                sink.part(number as u64, part.files(), &part)?;
+            }
+        }
+        Ok(())
     });
     if written.is_ok() {
+        inner.trees.iter().zip(versions).for_each(|(tree, version)| tree.note_named(version));
         inner.log_from.store(log_from, Ordering::SeqCst);
     }
     written

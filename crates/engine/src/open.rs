@@ -14,13 +14,12 @@ use crate::execute::Exec;
 use crate::files::Files;
 use crate::group::Group;
 use crate::health::Health;
-use crate::keylocks::KeyLocks;
 use crate::manifest::{HeadJson, open_trees, replay_from};
-use crate::options::{Durability, EngineOptions, Limits, UNIT_BYTES_MAX};
+use crate::options::{Durability, EngineOptions, Limits};
 use crate::ranks;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
-use crate::unit::{Asked, Core};
+use crate::unit::Core;
 use crate::view::{Published, Roots};
 use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
@@ -33,13 +32,6 @@ use ramekin_runs::compaction::{RUNS_MAX, due};
 use ramekin_storage::Storage;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, OnceLock};
-
-/// What a memtable may take in a replay: when a unit begins it may be all but full, and the unit comes whole, of a larger share too.
-/// In slots its records take less than three times what they have: sizes are powers of two, and three of the largest fill a chunk of
-/// four. Memory is taken as it is filled.
-fn replay_bytes(limits: Limits) -> u64 {
-    3 * (limits.memtable_bytes + UNIT_BYTES_MAX)
-}
 
 impl Accounts {
     fn new(options: &EngineOptions, limits: Limits) -> Result<Self> {
@@ -71,7 +63,7 @@ impl Accounts {
 impl<S: Store> Engine<S> {
     /// Opens the store in the options' folder, or makes one: reads the manifest, verifies, replays the log.
     pub fn open(options: EngineOptions, store: S) -> Result<Self> {
-        let limits = Limits::of(options.share);
+        let limits = Limits::of(options.share, store.trees().len());
         let accounts = Accounts::new(&options, limits)?;
         let (disk, pages) = (options.disk.clone(), options.pages.clone());
         let (storage, mut manifest) = Storage::open(disk, &options.folder, pages, &accounts.runs, &accounts.log)?;
@@ -85,24 +77,13 @@ impl<S: Store> Engine<S> {
         let mut log = files
             .storage
             .open_log(&files.accounts.log, log, &mut |position, record| replay.record(position, record))?;
-        let Replay { mut drafts, seqno, is_changed, .. } = replay;
-        drafts.iter_mut().for_each(|draft| draft.memtable.set_limit(limits.memtable_bytes as usize));
+        let Replay { drafts, seqno, is_changed, .. } = replay;
         if let Some(cut) = log.cut() {
             tracing::warn!("the end of the log was not whole and was cut: {cut:?}");
         }
         log.set_file_bytes((limits.log_bytes / 2).clamp(1 << 20, 16 << 20));
         let log_end = log.end();
-        let core = Core {
-            drafts,
-            group: Group::asleep(),
-            locks: KeyLocks::default(),
-            seqno,
-            unit_cost: 0,
-            cannot_wake: None,
-            needs: Vec::new(),
-            locked: None,
-            asked: Asked::default(),
-        };
+        let core = Core::new(drafts, seqno, limits.memtable_bytes);
         let exec = Exec::new(core, options.durability == Durability::Each, files.accounts.reads.clone());
         let roots: Roots = exec.core.drafts.iter().map(|draft| (draft.number, Some(draft.root.clone()))).collect();
         let views = trees.iter().zip(&roots).map(|(tree, (number, root))| tree.view(*number, root.as_ref())).collect();
@@ -163,7 +144,7 @@ struct Replay<'a> {
 
 impl<'a> Replay<'a> {
     fn new(files: &'a Files, trees: &'a [Tree], limits: Limits, seqno: u64) -> Result<Self> {
-        let draft = |_| Draft::new(1, replay_bytes(limits), &files.accounts.memtables);
+        let draft = |_| Draft::new(1, limits.memtable_most(), &files.accounts.memtables);
         let drafts = trees.iter().map(draft).collect::<Result<_>>()?;
         Ok(Self { files, trees, limits, drafts, seqno, unit: 0, is_changed: false })
     }
@@ -179,10 +160,8 @@ impl<'a> Replay<'a> {
     fn put(&mut self, position: Lsn, (seqno, tree): (u64, usize), entry: &Entry<'_>) -> Result<()> {
         if seqno != self.unit {
             self.unit = seqno;
-            for tree in 0..self.trees.len() {
-                if self.drafts[tree].memtable.used_bytes() as u64 >= self.limits.memtable_bytes {
-                    self.flush(tree)?;
-                }
+            while let Some(tree) = self.full() {
+                self.flush(tree)?;
             }
         }
         let (Some(draft), Some(held)) = (self.drafts.get_mut(tree), self.trees.get(tree)) else {
@@ -198,8 +177,17 @@ impl<'a> Replay<'a> {
         Ok(())
     }
 
+    /// The largest memtable, where all together have what they may. A unit comes whole on top, of a larger share too; memory is taken
+    /// as they are filled.
+    fn full(&self) -> Option<usize> {
+        let held = |draft: &Draft| draft.memtable.held_bytes() as u64;
+        let is_full = self.drafts.iter().map(held).sum::<u64>() >= self.limits.memtable_bytes;
+        let written = (0..self.drafts.len()).filter(|tree| is_full && self.drafts[*tree].from != CLEAN);
+        written.max_by_key(|tree| held(&self.drafts[*tree]))
+    }
+
     fn flush(&mut self, tree: usize) -> Result<()> {
-        let bytes = replay_bytes(self.limits);
+        let bytes = self.limits.memtable_most();
         let number = self.drafts[tree].number;
         let state = self.trees[tree].state();
         // Its memory serves the next one.

@@ -1,10 +1,11 @@
 //! What an engine is opened with, and the sizes that follow from its share of the budget.
 
 use ramekin_base::Clock;
+use ramekin_base::limits::LOG_RECORD_MAX;
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::Pages;
-use ramekin_runs::Shape;
+use ramekin_runs::{KEY_MAX, Shape};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,10 +66,14 @@ pub struct EngineOptions {
 /// Sizes that follow from the share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {
-    /// One memtable, before it is flushed.
+    /// The memtables of all trees together, before the largest of them is flushed.
     pub(crate) memtable_bytes: u64,
-    /// A unit with more effects than this is written as run files.
+    /// How many of them there are.
+    trees: u64,
+    /// A unit of more effects than this waits for a group that is made for it.
     pub(crate) unit_bytes: usize,
+    /// It may take more of memtables than they have left.
+    pub(crate) is_large: bool,
     /// A group that has so many bytes takes no other unit.
     pub(crate) group_bytes: usize,
     /// The buffer of one write of the log.
@@ -81,9 +86,20 @@ pub(crate) struct Limits {
     pub(crate) file_bytes: u64,
 }
 
-/// Effects of one unit in the log at most.
-pub(crate) const UNIT_BYTES_MAX: u64 = 2 << 20;
+/// A value that a command may write, read and remove, whatever the share.
+pub(crate) const VALUE_BYTES_MAX: u64 = 2 << 20;
+/// Effects of one unit in the log at most, whatever the share: the largest value, its key and what is said of it among them.
+pub(crate) const UNIT_BYTES_MAX: u64 = VALUE_BYTES_MAX + (128 << 10);
+/// In a memtable a unit takes less than so many times what it has: of slots a fifth is lost at most, and of chunks a fourth, where
+/// three of the largest slots fill one of four.
+pub(crate) const HELD_TIMES: u64 = 2;
 const MEMTABLE_LEAST: u64 = 256 << 10;
+/// What an empty memtable takes: its first chunk and its lists. As much is kept for the one that takes the place of another.
+pub(crate) const FIRST_BYTES: u64 = 96 << 10;
+
+const _: () =
+    assert!(VALUE_BYTES_MAX + (KEY_MAX as u64) + 128 <= UNIT_BYTES_MAX, "any key with the largest value is a unit");
+const _: () = assert!(UNIT_BYTES_MAX < LOG_RECORD_MAX as u64, "an effect is one record of the log at most");
 
 /// What the flush of a memtable takes: buffers, and the filter of its file, of which a record costs about a ninth of what it does here.
 pub(crate) fn flush_of(memtable_bytes: u64) -> u64 {
@@ -94,16 +110,21 @@ pub(crate) fn flush_of(memtable_bytes: u64) -> u64 {
 const MERGE_BESIDE_FILTER: u64 = 2 << 20;
 
 impl Limits {
-    pub(crate) fn of(share: u64) -> Self {
+    pub(crate) fn of(share: u64, trees: usize) -> Self {
+        let (trees, others) = (trees as u64, (trees as u64).saturating_sub(1) * FIRST_BYTES);
         let flush_work = (share / 16).clamp(flush_of(MEMTABLE_LEAST), 8 << 20);
         let merge_work = (share / 8).clamp(2176 << 10, 16 << 20);
-        let rest = share.saturating_sub(flush_work + merge_work);
-        let memtable_bytes = (share / 6).min(rest / 4).clamp(MEMTABLE_LEAST, 64 << 20);
+        let rest = share.saturating_sub(flush_work + merge_work + trees * FIRST_BYTES);
+        let memtable_bytes = (share / 6).min(rest / 4).clamp(MEMTABLE_LEAST + others, (64 << 20) + others);
+        // What the first chunks leave.
+        let part = (memtable_bytes - others) / 4;
         Self {
             memtable_bytes,
-            unit_bytes: (memtable_bytes / 4).min(UNIT_BYTES_MAX) as usize,
-            group_bytes: (memtable_bytes / 4).min(512 << 10) as usize,
-            log_buffer: (memtable_bytes / 4).next_multiple_of(128 << 10).min(512 << 10) as usize,
+            trees,
+            unit_bytes: part.min(UNIT_BYTES_MAX) as usize,
+            is_large: part >= UNIT_BYTES_MAX,
+            group_bytes: part.min(512 << 10) as usize,
+            log_buffer: part.next_multiple_of(128 << 10).min(512 << 10) as usize,
             log_bytes: memtable_bytes * 2,
             flush_work: flush_work.max(flush_of(memtable_bytes)),
             merge_work,
@@ -111,10 +132,36 @@ impl Limits {
         }
     }
 
-    /// What a store that is written to takes: two memtables, two groups, the log's buffer, one flush and one merge.
+    /// The same with a group that takes a unit of so many bytes.
+    pub(crate) fn with_unit(self, unit_bytes: usize) -> Self {
+        Self { unit_bytes, is_large: true, ..self }
+    }
+
+    /// The same where no merge has anything for good.
+    pub(crate) fn without_merge(self) -> Self {
+        Self { merge_work: 0, ..self }
+    }
+
+    /// What a memtable is made for: all that there is for memtables, and a large unit on top.
+    pub(crate) fn memtable_most(&self) -> u64 {
+        self.memtable_bytes + HELD_TIMES * UNIT_BYTES_MAX
+    }
+
+    /// For memtables: those that hold `held` by now, flushed ones among them, as much again as there may be, and the next ones.
+    pub(crate) fn memtables_for(&self, held: u64) -> u64 {
+        self.memtable_bytes + held.max(self.memtable_bytes) + self.trees * FIRST_BYTES
+    }
+
+    /// What a store that is written to takes: memtables that are written and that are flushed, two groups, the log's buffer, one
+    /// flush and one merge.
     pub(crate) fn awake_bytes(&self) -> u64 {
         let groups = 2 * (self.group_bytes + self.unit_bytes) + self.log_buffer;
-        2 * self.memtable_bytes + groups as u64 + self.flush_work + self.merge_work
+        self.memtables_for(0) + groups as u64 + self.flush_work + self.merge_work
+    }
+
+    /// What the largest unit takes on top for the moment.
+    pub(crate) fn large_bytes(&self) -> u64 {
+        UNIT_BYTES_MAX + HELD_TIMES * UNIT_BYTES_MAX * 9 / 8
     }
 }
 
@@ -124,11 +171,16 @@ mod tests {
 
     #[test]
     fn a_share_holds_what_follows_from_it() {
-        for share in (6..512).map(|mib| mib << 20) {
-            let limits = Limits::of(share);
+        for (share, trees) in (6..512).flat_map(|mib| (1..=8).map(move |trees| (mib << 20, trees))) {
+            let limits = Limits::of(share, trees);
             assert!(limits.awake_bytes() <= share, "{share}: {limits:?}");
             assert!(limits.merge_work >= MERGE_BESIDE_FILTER + limits.file_bytes / 8);
+            assert!(limits.flush_work >= flush_of(limits.memtable_bytes));
         }
-        assert!(Limits::of(0).awake_bytes() <= 3584 << 10, "{:?}", Limits::of(0));
+        for trees in 1..=8 {
+            let limits = Limits::of(0, trees as usize);
+            let most = (3584 << 10) + (trees - 1) * (3 * FIRST_BYTES + FIRST_BYTES / 8);
+            assert!(limits.awake_bytes() <= most, "{limits:?}");
+        }
     }
 }

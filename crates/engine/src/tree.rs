@@ -6,13 +6,14 @@
 //!   view       root of 7 as published + frozen + runs  what a reader pins
 //! ```
 
-use crate::options::TreeOptions;
+use crate::options::{FIRST_BYTES, TreeOptions};
 use arc_swap::{ArcSwap, Guard};
 use ramekin_base::Result;
 use ramekin_log::Lsn;
 use ramekin_memory::Account;
 use ramekin_runs::{Memtable, Root, Run, View};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A memtable whose first record needs the log from here on: it has none.
 pub(crate) const CLEAN: Lsn = Lsn::MAX;
@@ -21,6 +22,9 @@ pub(crate) const CLEAN: Lsn = Lsn::MAX;
 pub(crate) struct Tree {
     pub(crate) options: TreeOptions,
     state: ArcSwap<TreeState>,
+    /// How often its runs have changed, and how often they had when a manifest named them last.
+    version: AtomicU64,
+    named: AtomicU64,
 }
 
 /// What is below the memtable that is written.
@@ -69,6 +73,11 @@ impl Draft {
         Ok(Self { number, memtable, from: CLEAN, last: 0, is_dirty: false, root, seen: (0, 0) })
     }
 
+    /// Whether it holds nothing, and no more memory than an empty one.
+    pub(crate) fn is_fresh(&self) -> bool {
+        self.from == CLEAN && self.memtable.held_bytes() as u64 <= FIRST_BYTES
+    }
+
     /// What it holds now, for readers.
     pub(crate) fn publish(&mut self) -> Arc<Root> {
         if std::mem::take(&mut self.is_dirty) {
@@ -80,7 +89,7 @@ impl Draft {
     /// It takes no more.
     pub(crate) fn freeze(mut self) -> Frozen {
         let root = self.publish();
-        Frozen { number: self.number, root, from: self.from, last: self.last, bytes: self.memtable.used_bytes() }
+        Frozen { number: self.number, root, from: self.from, last: self.last, bytes: self.memtable.held_bytes() }
     }
 }
 
@@ -94,7 +103,8 @@ impl TreeState {
 impl Tree {
     pub(crate) fn new(options: TreeOptions, runs: Vec<Arc<Run>>, flushed: u64) -> Self {
         let state = TreeState::new(Vec::new(), runs.into(), (flushed, 0));
-        Self { options, state: ArcSwap::from_pointee(state) }
+        let (version, named) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { options, state: ArcSwap::from_pointee(state), version, named }
     }
 
     #[inline]
@@ -122,6 +132,20 @@ impl Tree {
         View::new(roots, state.runs.clone())
     }
 
+    /// Of its runs. The caller holds the executor's lock, under which they change.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::SeqCst)
+    }
+
+    /// Whether the last manifest names the runs of a version.
+    pub(crate) fn is_named(&self, version: u64) -> bool {
+        self.named.load(Ordering::SeqCst) == version
+    }
+
+    pub(crate) fn note_named(&self, version: u64) {
+        self.named.store(version, Ordering::SeqCst);
+    }
+
     /// Each of these swaps the state; the caller holds the executor's lock.
     pub(crate) fn add_frozen(&self, frozen: Frozen) {
         let state = self.state();
@@ -134,11 +158,13 @@ impl Tree {
         let state = self.state();
         let rest = state.frozen.iter().filter(|held| !Arc::ptr_eq(held, frozen)).cloned().collect();
         let runs = state.runs.iter().cloned().chain(run).collect();
+        self.version.fetch_add(1, Ordering::SeqCst);
         self.state.store(Arc::new(TreeState::new(rest, runs, (frozen.last.max(state.flushed), frozen.number))));
     }
 
     /// Other runs hold what the runs held.
     pub(crate) fn set_runs(&self, runs: Vec<Arc<Run>>) {
+        self.version.fetch_add(1, Ordering::SeqCst);
         let state = self.state();
         self.state.store(Arc::new(TreeState::new(state.frozen.clone(), runs.into(), (state.flushed, state.gone))));
     }

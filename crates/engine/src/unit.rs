@@ -9,13 +9,15 @@
 //! Nothing here waits, for a disk or for anybody.
 
 use crate::effects;
-use crate::fetch::Fetched;
+use crate::fetch::{Fetched, copied};
 use crate::group::Group;
 use crate::keylocks::{Key, KeyLocks, Owner};
-use crate::tree::{CLEAN, Draft, Tree};
+use crate::options::{HELD_TIMES, UNIT_BYTES_MAX};
+use crate::tree::{Draft, Tree};
 use crate::view::Roots;
 use ramekin_base::{Error, Kind, Result, nonblocking};
 use ramekin_log::Lsn;
+use ramekin_memory::Account;
 use ramekin_pages::Pages;
 use ramekin_runs::{Entry, Value};
 use std::sync::Arc;
@@ -33,9 +35,10 @@ pub(crate) enum Miss {
     Pages,
     /// Somebody else holds a key that it touches.
     Locked,
-    /// The memtable of a tree is full.
+    /// Memtables are full: that of this tree is the largest.
     Full(usize),
-    /// The group takes no other unit before it is committed or the store is awake, or nothing is staged for the moment.
+    /// The group takes no other unit before it is committed, or this one before it is made larger or the store is awake; or nothing
+    /// is staged for the moment.
     Group,
 }
 
@@ -48,7 +51,16 @@ pub(crate) struct Core {
     pub(crate) seqno: u64,
     /// What the effects of the unit under way cost: their bytes, and what a memtable adds.
     pub(crate) unit_cost: usize,
-    /// Why the store could not be woken, while those are told who waited for that.
+    /// What memtables may hold together, and what they may at the end of the unit under way.
+    pub(crate) memtable_bytes: u64,
+    held_most: u64,
+    /// No memtable held anything when the unit began.
+    was_fresh: bool,
+    /// A command waits for a group that takes a unit of so many bytes; 0: none does.
+    pub(crate) wants_large: usize,
+    /// What memtables have for good for the one in the group that was made for it.
+    pub(crate) large_bytes: u64,
+    /// Why the store could not be woken, or its group be made larger, while those are told who waited for that.
     pub(crate) cannot_wake: Option<Error>,
     /// Records that the command under way needs, by tree and key.
     pub(crate) needs: Vec<Key>,
@@ -90,6 +102,49 @@ impl Asked {
 }
 
 impl Core {
+    /// Nothing is staged, and the store is asleep.
+    pub(crate) fn new(drafts: Box<[Draft]>, seqno: u64, memtable_bytes: u64) -> Self {
+        Self {
+            drafts,
+            group: Group::asleep(),
+            locks: KeyLocks::default(),
+            seqno,
+            unit_cost: 0,
+            memtable_bytes,
+            held_most: 0,
+            was_fresh: false,
+            wants_large: 0,
+            large_bytes: 0,
+            cannot_wake: None,
+            needs: Vec::new(),
+            locked: None,
+            asked: Asked::default(),
+        }
+    }
+
+    /// Bytes that the memtables have booked together.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.drafts.iter().map(|draft| draft.memtable.held_bytes() as u64).sum()
+    }
+
+    /// The memtable whose flush gives most back.
+    pub(crate) fn largest(&self) -> Option<usize> {
+        let held = |tree: &usize| self.drafts[*tree].memtable.held_bytes();
+        (0..self.drafts.len()).filter(|tree| !self.drafts[*tree].is_fresh()).max_by_key(held)
+    }
+
+    /// Before a record is written: a memtable may take what all of them together may have. A unit that a group was made for may
+    /// pass that, but no other one comes after it before there is less.
+    fn give_room(&mut self, tree: usize) {
+        let held = self.held_bytes();
+        if self.unit_cost == 0 {
+            let more = if self.group.is_large { HELD_TIMES * self.group.unit_max as u64 } else { 0 };
+            self.held_most = if held < self.memtable_bytes { self.memtable_bytes + more } else { 0 };
+            self.was_fresh = self.drafts.iter().all(Draft::is_fresh);
+        }
+        self.drafts[tree].memtable.set_room(self.held_most.saturating_sub(held) as usize);
+    }
+
     /// What memtables hold now, for readers.
     pub(crate) fn roots(&mut self) -> Roots {
         self.drafts.iter_mut().map(|draft| (draft.number, Some(draft.publish()))).collect()
@@ -130,6 +185,8 @@ pub struct Unit<'e> {
     pub(crate) core: &'e mut Core,
     pub(crate) trees: &'e [Tree],
     pub(crate) pages: &'e Pages,
+    /// Pays for big values while they are looked at.
+    pub(crate) reads: &'e Account,
     /// Records that were fetched for it.
     pub(crate) fetched: Option<&'e Fetched>,
     pub(crate) owner: Owner,
@@ -145,7 +202,7 @@ impl Unit<'_> {
     /// Shows the value of a key: that which this unit, or the last one before it, left there; `None`: the key is not there.
     pub fn get<T>(&mut self, tree: usize, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Result<T> {
         let (weigh, mut weight) = (self.trees[tree].options.weigh, None);
-        let shown = self.newest(tree, key, |entry| {
+        let shown = self.newest(tree, key, Needs::Value, |entry| {
             weight = weigh.and_then(|weigh| entry.map(|entry| weight_in(entry, weigh)));
             match entry.map(|entry| entry.value) {
                 Some(Value::Inline(value)) => read(Some(value)),
@@ -162,7 +219,7 @@ impl Unit<'_> {
     pub fn will_get<'k>(&mut self, tree: usize, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
         let mut missing = Ok(());
         for key in keys {
-            match self.newest(tree, key, |_| ()) {
+            match self.newest(tree, key, Needs::Value, |_| ()) {
                 Err(error) if self.miss == Some(Miss::Pages) => missing = Err(error),
                 looked => looked?,
             }
@@ -212,42 +269,67 @@ impl Unit<'_> {
     fn weight_of(&mut self, tree: usize, key: &[u8], weigh: fn(&[u8]) -> i64) -> Result<Option<i64>> {
         match self.core.asked.weight_of(tree, key) {
             Some(weight) => Ok(weight),
-            None => self.newest(tree, key, |entry| entry.map(|entry| weight_in(entry, weigh))),
+            None => self.newest(tree, key, Needs::Weight, |entry| entry.map(|entry| weight_in(entry, weigh))),
         }
     }
 
     fn write(&mut self, tree: usize, entry: &Entry<'_>) -> Result<()> {
         if self.core.group.is_asleep() {
-            return Err(self.wakes());
+            return Err(self.wakes("the store takes the memory that writes need"));
         }
         let cost = self.core.unit_cost + effects::size(entry) + EFFECT_COST;
-        let most = self.core.group.unit_max;
-        if cost > most {
+        if cost as u64 > UNIT_BYTES_MAX {
             return Err(Error::too_large(format!(
-                "one command changes more than {most} bytes; at most that is allowed"
+                "one command changes more than {UNIT_BYTES_MAX} bytes; at most that is allowed"
             )));
         }
-        self.core.asked.forget();
-        let seqno = self.core.seqno + 1;
-        let draft = &mut self.core.drafts[tree];
-        if let Err(error) = draft.memtable.put(entry) {
-            // What is full of this unit alone will not be emptier after a flush.
-            if error.kind() == Kind::Busy && draft.from != CLEAN {
-                self.miss = Some(Miss::Full(tree));
-            }
-            return Err(error);
+        if cost > self.core.group.unit_max {
+            return Err(self.outgrows(cost));
         }
+        self.core.asked.forget();
+        self.core.give_room(tree);
+        if let Err(error) = self.core.drafts[tree].memtable.put(entry) {
+            return Err(if error.kind() == Kind::Busy {
+                self.finds_full(tree, effects::size(entry), error)
+            } else {
+                error
+            });
+        }
+        let seqno = self.core.seqno + 1;
         self.core.unit_cost = cost;
         self.core.group.put(seqno, tree, entry);
         Ok(())
     }
 
-    /// The command waits until the store is awake, or fails where that could not be.
-    fn wakes(&mut self) -> Error {
+    /// The command waits until the store has the memory that it needs, or fails where that could not be.
+    fn wakes(&mut self, text: &str) -> Error {
         self.core.cannot_wake.clone().unwrap_or_else(|| {
             self.miss = Some(Miss::Group);
-            Error::busy("the store takes the memory that writes need")
+            Error::busy(text)
         })
+    }
+
+    /// The command waits until there is a group that takes as much as it has come to, or twice what this one takes: how large it is
+    /// in the end shows as it is staged.
+    fn outgrows(&mut self, cost: usize) -> Error {
+        if self.core.cannot_wake.is_none() {
+            let wanted = cost.max(2 * self.core.group.unit_max).min(UNIT_BYTES_MAX as usize);
+            self.core.wants_large = self.core.wants_large.max(wanted);
+        }
+        self.wakes("the store takes the memory that a large unit needs")
+    }
+
+    /// The command waits until a memtable is flushed. What is full of this unit alone will not be emptier then, and where memory is
+    /// short for a large one, who waits would have others flush next to nothing again and again.
+    fn finds_full(&mut self, tree: usize, bytes: usize, full: Error) -> Error {
+        let is_large = self.core.group.is_large;
+        match self.core.largest().filter(|_| !self.core.was_fresh) {
+            _ if is_large && self.core.drafts[tree].memtable.has_room(bytes) => {}
+            Some(tree) => self.miss = Some(Miss::Full(tree)),
+            None if !is_large => return self.outgrows(0),
+            None => {}
+        }
+        full
     }
 
     /// Fails where somebody else holds the key.
@@ -272,8 +354,14 @@ impl Unit<'_> {
         Error::busy("another command that waits for the disk holds the key")
     }
 
-    /// Shows the newest record of a key. Its value is never a big one.
-    fn newest<T>(&mut self, tree: usize, key: &[u8], read: impl FnOnce(Option<&Entry<'_>>) -> T) -> Result<T> {
+    /// Shows the newest record of a key. Its value is a big one only where that says its weight.
+    fn newest<T>(
+        &mut self,
+        tree: usize,
+        key: &[u8],
+        needs: Needs,
+        read: impl FnOnce(Option<&Entry<'_>>) -> T,
+    ) -> Result<T> {
         self.touch(tree, key)?;
         if let Some(entry) = self.core.drafts[tree].memtable.get(key) {
             return Ok(read(Some(&entry)));
@@ -282,17 +370,19 @@ impl Unit<'_> {
             return Ok(read(entry.as_ref()));
         }
         let (state, mut read) = (self.trees[tree].state(), Some(read));
+        let twice = || Error::bug("a record was shown twice");
+        let (pages, reads) = (self.pages, self.reads);
         let found = nonblocking::scope(|| {
-            state.below.get(self.pages, key, |found| match found.entry.value {
-                // Its bytes lie elsewhere, and are fetched with it.
-                Value::Big(_) => Err(Error::busy("a big value is fetched first")),
-                _ => Ok(read.take().map(|read| read(Some(&found.entry)))),
+            state.below.get(pages, key, |found| {
+                let big = found.big().filter(|_| needs == Needs::Value || !found.entry.first);
+                let copied = big.map(|big| copied(pages, reads, &big)).transpose()?;
+                let value = copied.as_ref().map_or(found.entry.value, |(value, _)| Value::Inline(value));
+                read.take().map(|read| read(Some(&Entry { value, ..found.entry }))).ok_or_else(twice)
             })
         });
         match found {
-            Ok(Some(Some(shown))) => Ok(shown),
-            Ok(None) => read.take().map(|read| read(None)).ok_or_else(|| Error::bug("a record was shown twice")),
-            Ok(Some(None)) => Err(Error::bug("a record was shown twice")),
+            Ok(Some(shown)) => Ok(shown),
+            Ok(None) => read.take().map(|read| read(None)).ok_or_else(twice),
             Err(error) if error.kind() == Kind::Busy => {
                 self.miss = Some(Miss::Pages);
                 if self.core.needs.len() < NEEDS_MAX {
@@ -305,10 +395,19 @@ impl Unit<'_> {
     }
 }
 
+/// What a look-up is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Needs {
+    Value,
+    /// The weight of a record that has no older one is that of its value.
+    Weight,
+}
+
 /// What is alive under a key by its newest record.
 fn weight_in(entry: &Entry<'_>, weigh: fn(&[u8]) -> i64) -> i64 {
     match entry.value {
         Value::Inline(value) => weigh(value),
-        _ => 0,
+        Value::Big(_) => entry.weight,
+        Value::Deleted | Value::DeletedTo(_) => 0,
     }
 }

@@ -1,10 +1,11 @@
 //! A read view: all trees at one moment. What is written, flushed or merged later does not show in it.
 
+use crate::fetch::copied;
 use arc_swap::Guard;
 use ramekin_base::{Error, Result};
 use ramekin_memory::Account;
 use ramekin_pages::Pages;
-use ramekin_runs::{Root, View};
+use ramekin_runs::{Root, Value, View};
 use std::sync::Arc;
 
 /// Of each tree, the memtable that was written at some moment, by its number, and its root unless it has become a run since.
@@ -41,10 +42,11 @@ impl ReadView {
         (&self.pages, &self.account)
     }
 
-    /// Shows the value of a key if it is there and of at most 1 KiB.
+    /// Shows the value of a key if it is there; one that no command could have written is read by pieces from the tree.
     pub fn get<T>(&self, tree: usize, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>> {
-        let shown = self.tree(tree)?.get(&self.pages, key, |found| match found.entry.value {
-            ramekin_runs::Value::Inline(value) => Ok(Some(read(value))),
+        let shown = self.tree(tree)?.get(&self.pages, key, |found| match (found.entry.value, found.big()) {
+            (Value::Inline(value), _) => Ok(Some(read(value))),
+            (_, Some(big)) => copied(&self.pages, &self.account, &big).map(|(value, _memory)| Some(read(&value))),
             _ => Ok(None),
         })?;
         Ok(shown.flatten())

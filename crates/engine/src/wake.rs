@@ -1,7 +1,7 @@
 //! A store that nobody writes to holds next to nothing; what a write needs is taken when the first one comes.
 //!
 //! ```text
-//!   asleep   an empty memtable a tree                                  ≤ 512 KiB
+//!   asleep   an empty memtable a tree                                  ≤ 512 KiB with three trees, 96 KiB for each one more
 //!     │  a command changes something: it waits
 //!     ▼
 //!   wake     flush, merge and memtables have theirs for good ─► buffer of the log ─► room in it for two groups ─► staged anew
@@ -10,14 +10,15 @@
 //!   sleep    nothing was written for a while, nothing waits, all is durable, and memtables hold little
 //! ```
 //!
-//! Awake, sizes follow the share: memory for good at once, a group and the buffer when they are empty, memtables with the next.
+//! Awake, sizes follow the share: memory for good and memtables at once, a group and the buffer when they are empty. A unit that is
+//! larger than a group takes waits as one does that finds the store asleep: what it needs is taken for the moment, or it is refused.
 
 use crate::commit::LogSide;
 use crate::engine::Inner;
 use crate::execute::Answer;
 use crate::group::Group;
 use crate::jobs::{IDLE_BYTES, IDLE_MS};
-use crate::options::{Limits, flush_of};
+use crate::options::{HELD_TIMES, Limits, flush_of};
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
 use ramekin_base::{Error, Result};
@@ -29,27 +30,68 @@ impl<S: Store> Inner<S> {
         self.exec.lock().core.group.is_asleep()
     }
 
-    /// Takes what writes need, and stages what waited for that; or refuses it.
+    /// Takes what writes need, or what a large one does, and stages what waited for that; or refuses it.
     pub(crate) fn wake(&self) -> Result<()> {
         let (woken, told) = {
             let mut side = self.log.lock();
             self.check_log()?;
             self.exec.lock().check_open()?;
-            if !self.is_asleep() {
-                return Ok(());
-            }
-            let woken = self.equip(&mut side);
-            let told = match &woken {
-                Ok(()) => self.go_on(&mut side),
-                Err(error) => {
-                    self.lay_down(&mut side);
-                    self.refuse_writers(error)
-                }
+            let wants_large = std::mem::take(&mut self.exec.lock().core.wants_large);
+            let flushes = wants_large > 0 && !self.is_asleep() && self.flushes_large();
+            let woken = match self.is_asleep() {
+                true => self.equip(&mut side).map(|()| self.go_on(&mut side)).inspect_err(|_| self.lay_down(&mut side)),
+                false if wants_large > 0 => self.enlarge(&mut side, wants_large),
+                false => return Ok(()),
             };
-            (woken, told)
+            match woken {
+                Ok(told) => (Ok(()), told),
+                Err(error) if flushes && error.kind().is_memory() && !self.is_closing() => {
+                    self.exec.lock().core.wants_large = wants_large;
+                    return Ok(());
+                }
+                Err(error) => {
+                    let told = self.refuse_writers(&error);
+                    (Err(error), told)
+                }
+            }
         };
         self.tell(told);
         woken
+    }
+
+    /// Whether a large unit of before is about to be flushed: the next one waits for what that gives back.
+    fn flushes_large(&self) -> bool {
+        let mut exec = self.exec.lock();
+        let most = exec.core.memtable_bytes;
+        if exec.core.held_bytes() > most
+            && let Some(tree) = exec.core.largest()
+        {
+            self.rotate(&mut exec, tree);
+        }
+        self.frozen_bytes() > most && self.health.faults().is_empty()
+    }
+
+    /// The next group takes a unit of so many bytes, for which there is memory. Whoever waits has the first place in it.
+    fn enlarge(&self, side: &mut LogSide, unit_bytes: usize) -> Result<Vec<Answer<S>>> {
+        let (limits, bytes) = (self.limits(), unit_bytes as u64);
+        let take = |limits: Limits, more| {
+            self.exec.lock().core.large_bytes = more;
+            self.hold(&limits).and_then(|()| Group::new(limits.with_unit(unit_bytes), &self.files.accounts.log))
+        };
+        // Most units take little more than their bytes. What a merge has for good it can do without for the moment.
+        let large = take(limits, HELD_TIMES * bytes).or_else(|_| take(limits, bytes));
+        let made = large.or_else(|_| take(limits.without_merge(), bytes)).and_then(|large| {
+            let usual = std::mem::replace(&mut side.group, large);
+            self.make_room(side).inspect_err(|_| side.group = usual)
+        });
+        match made {
+            Ok(()) => Ok(self.hand_on(side)),
+            Err(error) => {
+                self.exec.lock().core.large_bytes = 0;
+                _ = self.hold(&limits);
+                Err(error)
+            }
+        }
     }
 
     fn equip(&self, side: &mut LogSide) -> Result<()> {
@@ -68,22 +110,27 @@ impl<S: Store> Inner<S> {
         Ok(())
     }
 
-    /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way. One that a
-    /// larger share left is flushed with what it needs, and another one takes its place meanwhile.
+    /// Memory for good: for what frees memory, and for memtables, which grow where nobody may wait for others to give way. Those that
+    /// a larger share left are flushed with what they need, and others take their place meanwhile.
     pub(crate) fn hold(&self, limits: &Limits) -> Result<()> {
         let (mut all, mut largest) = (0, 0);
-        {
+        let more = {
             let exec = self.exec.lock();
-            let drafts = exec.core.drafts.iter().map(|draft| draft.memtable.used_bytes());
+            let drafts = exec.core.drafts.iter().map(|draft| draft.memtable.held_bytes());
             let frozen = self.trees.iter().map(Tree::frozen_bytes);
             for bytes in drafts.chain(frozen) {
                 (all, largest) = (all + bytes as u64, largest.max(bytes as u64));
             }
-        }
+            exec.core.large_bytes
+        };
         let accounts = &self.files.accounts;
-        accounts.merge.set_min_reservation(limits.merge_work)?;
+        if limits.merge_work == 0 {
+            accounts.merge.set_min_reservation(0)?;
+        }
         accounts.flush.set_min_reservation(limits.flush_work.max(flush_of(largest)))?;
-        accounts.memtables.set_min_reservation(limits.memtable_bytes + all.max(limits.memtable_bytes))
+        accounts.memtables.set_min_reservation(limits.memtables_for(all) + more)?;
+        self.exec.lock().core.memtable_bytes = limits.memtable_bytes;
+        accounts.merge.set_min_reservation(limits.merge_work)
     }
 
     fn lay_down(&self, side: &mut LogSide) {
@@ -149,8 +196,10 @@ impl<S: Store> Inner<S> {
         _ = side.log.set_buffer(limits.log_buffer);
         if !side.group.suits(&limits)
             && let Ok(group) = Group::new(limits, &self.files.accounts.log)
+            && std::mem::replace(&mut side.group, group).is_large
         {
-            side.group = group;
+            // What it was made for may have taken from others.
+            _ = self.hold(&limits);
         }
     }
 

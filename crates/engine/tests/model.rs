@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use toy::{Command, Counters, Reply, Setup, TREE, count_of, key_of, number_of, value_of};
+use toy::{Command, Counters, Reply, Setup, count_of, key_of, number_of, tree_of, value_of};
 
 const SEEDS: u64 = 40;
 const STEPS: usize = 60;
@@ -32,8 +32,9 @@ struct Life {
     setup: Setup,
     engine: Engine<Counters>,
     model: Model,
-    /// What is known to be durable, where answers do not wait for that.
     rng: Rng,
+    /// Views of before read a disk that is gone.
+    was_cut: bool,
 }
 
 impl Life {
@@ -41,11 +42,16 @@ impl Life {
         let disk = Arc::new(SimDisk::new(seed, Faults::default()));
         let clock = Arc::new(ManualClock::default());
         let (engine, _) = toy::open(disk.clone(), folder(), clock.clone(), setup).unwrap();
-        Self { disk, clock, setup, engine, model: Model::new(), rng: Rng::new(seed) }
+        Self { disk, clock, setup, engine, model: Model::new(), rng: Rng::new(seed), was_cut: false }
     }
 
     fn command(&mut self) -> Command {
         let key = self.rng.below(KEYS);
+        // Now and then a value of up to 2 MiB, of each order of size as often.
+        if self.rng.below(60) == 0 {
+            let bytes = (2 << 10) << self.rng.below(11);
+            return Command::Put(key, bytes - self.rng.below(bytes as u64 / 2) as usize);
+        }
         match self.rng.below(10) {
             0 | 1 => Command::Get(key),
             2 | 3 => Command::Delete(key),
@@ -68,6 +74,10 @@ impl Life {
         let mut one = |command: &Command| match command {
             Command::Get(key) => Some(changed.get(key).copied()),
             Command::Delete(key) => Some(changed.remove(key)),
+            Command::Put(key, _) => {
+                changed.insert(*key, 1);
+                Some(Some(1))
+            }
             Command::Add { key, by, least } => {
                 let sum = changed.get(key).copied().unwrap_or(0) + by;
                 (sum >= *least).then(|| {
@@ -109,28 +119,26 @@ impl Life {
         let from = self.rng.below(KEYS);
         let to = from + self.rng.below(KEYS - from) + 1;
         let (low, high) = (key_of(from), key_of(to));
-        let keeps = self.rng.below(3);
+        let (keeps, tree) = (self.rng.below(3), self.rng.below(self.setup.trees as u64) as usize);
         let model = &mut self.model;
         let view = self.engine.view();
         let (pages, account) = view.pages();
         self.engine
-            .bulk(TREE, (&low, &high), |bulk| {
+            .bulk(tree, (&low, &high), |bulk| {
                 let mut range = bulk.view().range(pages, account)?;
                 range.seek(&low)?;
                 while let Some(found) = range.entry()?.filter(|found| found.entry.key < &high[..]) {
                     let key: Vec<u8> = found.entry.key.to_vec();
-                    if let Value::Inline(value) = found.entry.value {
-                        let number = number_of(&key);
-                        match number % 3 < keeps {
-                            true => {
-                                bulk.put(&key, &value_of(7))?;
-                                assert!(model.insert(number, 7).is_some(), "{number}");
-                            }
-                            false => {
-                                bulk.delete_known(&key, value)?;
-                                assert!(model.remove(&number).is_some(), "{number}");
-                            }
+                    let (number, value) = (number_of(&key), found.entry.value);
+                    if value.is_live() && number / 3 % 3 < keeps {
+                        bulk.put(&key, &value_of(7))?;
+                        assert!(model.insert(number, 7).is_some(), "{number}");
+                    } else if value.is_live() {
+                        match value {
+                            Value::Inline(value) => bulk.delete_known(&key, value)?,
+                            _ => bulk.delete(&key)?,
                         }
+                        assert!(model.remove(&number).is_some(), "{number}");
                     }
                     range.advance()?;
                 }
@@ -149,19 +157,38 @@ impl Life {
         if self.setup.durability != Durability::Each {
             self.engine.sync().unwrap();
         }
+        self.was_cut = true;
         self.disk = Arc::new(self.disk.crash());
         (self.engine, _) = toy::open(self.disk.clone(), folder(), self.clock.clone(), self.setup).unwrap();
     }
 
     fn check(&mut self, view: &ReadView, model: &Model) {
+        for number in 0..self.setup.trees {
+            let of_tree = |(key, _): &(&u64, &i64)| tree_of(**key, self.setup.trees) == number;
+            let model = model.iter().filter(of_tree).map(|(key, count)| (*key, *count)).collect();
+            self.check_tree(view, number, &model);
+        }
+        for _ in 0..5 {
+            let key = self.rng.below(KEYS);
+            let found = view.get(tree_of(key, self.setup.trees), &key_of(key), count_of).unwrap();
+            assert_eq!(found, model.get(&key).copied());
+        }
+    }
+
+    fn check_tree(&mut self, view: &ReadView, number: usize, model: &Model) {
         let (pages, account) = view.pages();
-        let tree = view.tree(TREE).unwrap();
+        let tree = view.tree(number).unwrap();
         let mut range = tree.range(pages, account).unwrap();
         let mut seen = Vec::new();
         range.seek(&[]).unwrap();
         while let Some(found) = range.entry().unwrap() {
+            let number = number_of(found.entry.key);
             if let Value::Inline(value) = found.entry.value {
-                seen.push((number_of(found.entry.key), count_of(value)));
+                seen.push((number, count_of(value)));
+            } else if let Some(big) = found.big() {
+                let mut count = [0; 8];
+                big.read(pages, 0, &mut count).unwrap();
+                seen.push((number, count_of(&count)));
             }
             range.advance().unwrap();
         }
@@ -185,17 +212,18 @@ impl Life {
             let selected = tree.select(pages, account, (&[], &[0xff; 17]), number).unwrap();
             let wanted = model.keys().nth(number as usize).copied();
             assert_eq!(selected.map(|(key, _)| number_of(&key)), wanted, "element {number}");
-            let key = self.rng.below(KEYS);
-            assert_eq!(view.get(TREE, &key_of(key), count_of).unwrap(), model.get(&key).copied());
         }
     }
 }
 
-fn live(seed: u64, durability: Durability) {
-    let mut life = Life::new(seed, Setup { durability, ..Setup::SMALL });
+fn live(seed: u64, durability: Durability, trees: usize) {
+    let mut life = Life::new(seed, Setup { durability, trees, ..Setup::SMALL });
     let mut pinned: Option<(ReadView, Model)> = None;
     for _ in 0..STEPS {
         life.step();
+        if std::mem::take(&mut life.was_cut) {
+            pinned = None;
+        }
         let (view, model) = (life.engine.view(), life.model.clone());
         life.check(&view, &model);
         if let Some((view, model)) = &pinned {
@@ -216,7 +244,8 @@ fn whatever_happens_it_is_what_a_map_says() {
             1 => Durability::Interval(Duration::from_secs(1)),
             _ => Durability::No,
         };
-        let lived = std::panic::catch_unwind(|| live(seed, durability));
-        assert!(lived.is_ok(), "seed {seed}, {durability:?}");
+        let trees = [1, 3][seed as usize % 2];
+        let lived = std::panic::catch_unwind(|| live(seed, durability, trees));
+        assert!(lived.is_ok(), "seed {seed}, {durability:?}, {trees} trees");
     }
 }

@@ -8,6 +8,7 @@ use ramekin_node::{IDLE_SHARE, Node};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
+use tenants::toy::Command;
 use tenants::{Toy, make_collection, node, search, upsert};
 
 const MIB: u64 = 1 << 20;
@@ -99,6 +100,31 @@ fn shares_follow_the_load_and_come_back() {
     assert!(["one", "two"].iter().all(|name| of_store(&node, name).0 <= MIB));
     toys.iter().for_each(|toy| toy.0.close().unwrap());
     node.close();
+}
+
+/// Also by a store that was asleep, whose share is that of one that nobody writes to. A budget of 24 MiB has room for one of 1.5 MiB;
+/// the largest ones are taken where there is somewhat more, and refused for the moment where there is not.
+#[test]
+fn a_large_unit_is_taken_at_every_budget() {
+    for (budget, trees) in [24, 32, 64].into_iter().flat_map(|budget| [(budget, 1), (budget, 3)]) {
+        let temp = tempfile::tempdir().unwrap();
+        let node = node(temp.path(), budget * MIB).unwrap();
+        make_collection(&node).unwrap();
+        upsert(&node, 0, 1_000).unwrap();
+        let toy = node.host("one", |place| Toy::of(place, trees)).unwrap();
+        for round in 0..2 {
+            let many = (0..1_400).map(|key| Command::Put(10 * key + round, 1_030)).collect();
+            let units = [Command::Put(round, 1_536 << 10), Command::Both(many), Command::Put(round, 2 << 20)];
+            for unit in units.into_iter().take(if budget < 32 { 1 } else { 3 }) {
+                let done = toy.0.execute(unit);
+                assert!(done.is_ok(), "{budget} MiB, {trees} trees: {done:?} {:?}", toy.0.stats());
+            }
+            until("the store to sleep", || is_asleep(&toy) && node.shares()[1] == IDLE_SHARE);
+        }
+        assert!(toy.0.faults().is_empty(), "{:?}", toy.0.faults());
+        toy.0.close().unwrap();
+        node.close();
+    }
 }
 
 fn is_asleep(toy: &Arc<Toy>) -> bool {

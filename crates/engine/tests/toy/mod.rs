@@ -11,9 +11,16 @@ use std::sync::Arc;
 
 pub const TREE: usize = 0;
 
-/// Counters by a number.
+/// Counters by a number, dealt out to the trees in turn.
 pub struct Counters {
-    trees: [TreeOptions; 1],
+    trees: Vec<TreeOptions>,
+}
+
+const NAMES: [&str; 6] = ["counters", "second", "third", "fourth", "fifth", "sixth"];
+
+/// The tree of a counter, of so many.
+pub fn tree_of(key: u64, trees: usize) -> usize {
+    (key % trees as u64) as usize
 }
 
 #[derive(Debug, Clone)]
@@ -27,6 +34,8 @@ pub enum Command {
     },
     /// A counter of one, of so many bytes.
     Put(u64, usize),
+    /// The same, and it does not look what was there.
+    Set(u64, usize),
     Delete(u64),
     /// Waits until a counter is at least so much.
     AtLeast(u64, i64),
@@ -44,8 +53,15 @@ pub enum Reply {
 
 impl Default for Counters {
     fn default() -> Self {
-        let weighted = TreeOptions { weigh: Some(|_| 1), filtered: true, ..TreeOptions::plain("counters") };
-        Self { trees: [weighted] }
+        Self::of(1)
+    }
+}
+
+impl Counters {
+    pub fn of(trees: usize) -> Self {
+        let weighted =
+            |name: &&'static str| TreeOptions { weigh: Some(|_| 1), filtered: true, ..TreeOptions::plain(name) };
+        Self { trees: NAMES[..trees].iter().map(weighted).collect() }
     }
 }
 
@@ -71,43 +87,54 @@ pub fn value_of(count: i64) -> [u8; 16] {
     bytes
 }
 
-/// The key that a command is about.
-fn name_of(command: &Command) -> Option<[u8; 16]> {
+/// A counter of one, of so many bytes.
+pub fn one_of(bytes: usize) -> Vec<u8> {
+    let mut value = vec![0; bytes];
+    value[..16].copy_from_slice(&value_of(1));
+    value
+}
+
+/// The counter that a command is about.
+fn number_in(command: &Command) -> Option<u64> {
     match command {
         Command::Get(key)
         | Command::Add { key, .. }
         | Command::Put(key, _)
+        | Command::Set(key, _)
         | Command::Delete(key)
-        | Command::AtLeast(key, _) => Some(key_of(*key)),
+        | Command::AtLeast(key, _) => Some(*key),
         Command::Both(_) | Command::Panic(_) => None,
     }
 }
 
 impl Counters {
     fn one(&self, unit: &mut Unit<'_>, command: &Command) -> Result<Staged<Option<i64>>> {
-        let name = name_of(command).ok_or_else(|| Error::invalid("not one command"))?;
-        let before = unit.get(TREE, &name, |value| value.map(count_of))?;
+        let number = number_in(command).ok_or_else(|| Error::invalid("not one command"))?;
+        let (tree, name) = (tree_of(number, self.trees.len()), key_of(number));
+        if let Command::Set(_, bytes) = command {
+            unit.put(tree, &name, &one_of(*bytes))?;
+            return Ok(Staged::Done(None));
+        }
+        let before = unit.get(tree, &name, |value| value.map(count_of))?;
         match command {
             Command::Add { by, least, .. } => {
                 let sum = before.unwrap_or(0) + by;
                 if sum < *least {
                     return Err(Error::invalid(format!("{sum} is less than {least}")));
                 }
-                unit.put(TREE, &name, &value_of(sum))?;
+                unit.put(tree, &name, &value_of(sum))?;
                 Ok(Staged::Done(Some(sum)))
             }
             Command::Put(_, bytes) => {
-                let mut value = vec![0; *bytes];
-                value[..16].copy_from_slice(&value_of(1));
-                unit.put(TREE, &name, &value)?;
+                unit.put(tree, &name, &one_of(*bytes))?;
                 Ok(Staged::Done(Some(1)))
             }
             Command::Delete(_) => {
-                unit.delete(TREE, &name)?;
+                unit.delete(tree, &name)?;
                 Ok(Staged::Done(before))
             }
             Command::AtLeast(_, least) if before.is_none_or(|count| count < *least) => {
-                Ok(Staged::Blocked(vec![(TREE, name.into())]))
+                Ok(Staged::Blocked(vec![(tree, name.into())]))
             }
             _ => Ok(Staged::Done(before)),
         }
@@ -125,8 +152,11 @@ impl Store for Counters {
     fn stage(&self, unit: &mut Unit<'_>, command: &Command) -> Result<Staged<Reply>> {
         match command {
             Command::Both(all) => {
-                let names: Vec<[u8; 16]> = all.iter().filter_map(name_of).collect();
-                unit.will_get(TREE, names.iter().map(|name| &name[..]))?;
+                for tree in 0..self.trees.len() {
+                    let of_tree = |key: &u64| tree_of(*key, self.trees.len()) == tree;
+                    let names: Vec<[u8; 16]> = all.iter().filter_map(number_in).filter(of_tree).map(key_of).collect();
+                    unit.will_get(tree, names.iter().map(|name| &name[..]))?;
+                }
                 let mut counts = Vec::with_capacity(all.len());
                 for command in all {
                     match self.one(unit, command)? {
@@ -137,7 +167,7 @@ impl Store for Counters {
                 Ok(Staged::Done(Reply::Counts(counts)))
             }
             Command::Panic(key) => {
-                unit.put(TREE, &key_of(*key), &value_of(-1))?;
+                unit.put(tree_of(*key, self.trees.len()), &key_of(*key), &value_of(-1))?;
                 panic!("planted by a test");
             }
             one => Ok(match self.one(unit, one)? {
@@ -155,11 +185,13 @@ pub struct Setup {
     pub share: u64,
     pub durability: Durability,
     pub threads: bool,
+    pub trees: usize,
 }
 
 impl Setup {
     /// Small memtables, no threads, each answer durable.
-    pub const SMALL: Self = Self { budget: 48 << 20, share: 6 << 20, durability: Durability::Each, threads: false };
+    pub const SMALL: Self =
+        Self { budget: 48 << 20, share: 6 << 20, durability: Durability::Each, threads: false, trees: 1 };
 }
 
 pub fn open(
@@ -182,5 +214,5 @@ pub fn open(
         durability: setup.durability,
         threads: setup.threads,
     };
-    Ok((Engine::open(options, Counters::default())?, budget))
+    Ok((Engine::open(options, Counters::of(setup.trees))?, budget))
 }

@@ -23,10 +23,14 @@ pub struct Toy(pub Engine<Counters>);
 
 impl Toy {
     pub fn open(place: Place) -> Result<Self> {
+        Self::of(place, 1)
+    }
+
+    pub fn of(place: Place, trees: usize) -> Result<Self> {
         let Place { disk, folder, pages, budget, account, share, clock } = place;
         let durability = Durability::Interval(Duration::from_millis(200));
         let options = EngineOptions { disk, folder, pages, budget, account, share, clock, durability, threads: true };
-        Engine::open(options, Counters::default()).map(Self)
+        Engine::open(options, Counters::of(trees)).map(Self)
     }
 
     /// One unit of so many counters, from one on.

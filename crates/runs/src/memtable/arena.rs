@@ -23,9 +23,9 @@ const CHUNK: usize = 64 << 10;
 const UNITS_A_CHUNK: usize = CHUNK / UNIT;
 /// Larger slots are chunks of their own.
 const SLOT_MAX: usize = 16 << 10;
-/// Up to here each multiple of a unit is a class; above, each power of two.
+/// Up to here each multiple of a unit is a class; above, four between two powers of two.
 const FINE_MAX: usize = 1 << 10;
-const CLASSES: usize = FINE_MAX / UNIT + 4;
+const CLASSES: usize = FINE_MAX / UNIT + 16;
 const NONE: u32 = u32::MAX;
 
 /// Where a slot begins.
@@ -52,7 +52,7 @@ pub(super) struct Slots {
     end: usize,
     free: [Address; CLASSES],
     /// Bytes of all chunks, and how many they may be.
-    bytes: usize,
+    pub(super) bytes: usize,
     pub(super) limit: usize,
     /// Bytes of slots on free lists.
     free_bytes: usize,
@@ -201,6 +201,10 @@ impl Slots {
         unsafe { &mut *arena.pointer(address, size_of::<T>()).cast::<T>() }
     }
 
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        !self.numbers.is_empty() && self.bytes + bytes.max(CHUNK) <= self.limit
+    }
+
     /// Bytes of all chunks, without those of free slots.
     pub(super) fn used(&self) -> usize {
         self.bytes - self.free_bytes - (self.end - self.next)
@@ -234,14 +238,17 @@ fn layout(bytes: usize) -> Layout {
 
 /// Bytes of the slot for so many.
 fn rounded(size: usize) -> usize {
-    if size > FINE_MAX && size <= SLOT_MAX { size.next_power_of_two() } else { size.max(1).next_multiple_of(UNIT) }
+    let step = if size > FINE_MAX && size <= SLOT_MAX { 1 << ((size - 1).ilog2() - 2) } else { UNIT };
+    size.max(1).next_multiple_of(step)
 }
 
 fn class_of(size: usize) -> usize {
     if size <= FINE_MAX {
         return size / UNIT - 1;
     }
-    FINE_MAX / UNIT + (size / FINE_MAX).ilog2() as usize - 1
+    let power = (size - 1).ilog2();
+    let above = (power - FINE_MAX.ilog2()) as usize;
+    FINE_MAX / UNIT + 4 * above + ((size - (1 << power)) >> (power - 2)) - 1
 }
 
 #[cfg(test)]
@@ -272,6 +279,24 @@ mod tests {
         assert_eq!((again, slots.used()), (33, used));
         drop((arena, slots));
         assert_eq!(budget.reserved(), 0);
+    }
+
+    #[test]
+    fn each_size_has_a_class_of_its_own_that_wastes_little() {
+        let mut last = (0, 0);
+        for size in 1..=SLOT_MAX {
+            let (rounded, class) = (rounded(size), class_of(rounded(size)));
+            assert!(
+                rounded >= size && rounded < size + UNIT.max(size / 4) && class < CLASSES,
+                "{size}: {rounded}, {class}"
+            );
+            assert!(
+                (rounded, class) == last || rounded > last.0 && class == last.1 + usize::from(last.0 > 0),
+                "{size}"
+            );
+            last = (rounded, class);
+        }
+        assert_eq!(last, (SLOT_MAX, CLASSES - 1));
     }
 
     #[test]

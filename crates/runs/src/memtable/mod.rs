@@ -175,9 +175,19 @@ impl Memtable {
         Ok(memtable)
     }
 
-    /// It may take so many bytes from now on, but never more than it was made for. What it has it keeps.
-    pub fn set_limit(&mut self, bytes: usize) {
-        self.slots.limit = bytes;
+    /// It may take chunks of so many bytes besides those that it has, but never more than it was made for.
+    pub fn set_room(&mut self, bytes: usize) {
+        self.slots.limit = self.slots.bytes.saturating_add(bytes);
+    }
+
+    /// Whether it may take a chunk for a record of so many bytes: if it takes none, then memory is short.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        self.slots.has_room(bytes)
+    }
+
+    /// Bytes that it has booked for records, nodes and what was retired, whether or not they are in use.
+    pub fn held_bytes(&self) -> usize {
+        self.slots.bytes + self.retired_memory.bytes() as usize
     }
 
     /// Bytes of its records and nodes, those that only older roots lead to too.
