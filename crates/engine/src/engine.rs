@@ -1,7 +1,7 @@
 //! An open store: what its threads share, and what its owner may ask of it.
 
 use crate::commit::LogSide;
-use crate::execute::{Around, Attempt, Call, Done, Exec, Job, Slot, Ticket};
+use crate::execute::{Around, Attempt, Call, CommandId, Done, Exec, Job, Slot};
 use crate::files::Files;
 use crate::health::{Fault, Health};
 use crate::jobs;
@@ -221,13 +221,13 @@ impl<S: Store> Engine<S> {
 
     /// Stages a command and returns; `done` is called once with its answer when that may leave. `until`, by the clock: it does
     /// not wait longer for others to write a key. Refused, `done` is called at once.
-    pub fn submit(&self, command: S::Command, until: Option<Duration>, done: Done<S::Reply>) -> Ticket {
+    pub fn submit(&self, command: S::Command, until: Option<Duration>, done: Done<S::Reply>) -> CommandId {
         self.inner.change(|exec| exec.start(&self.inner.around(), Job { command, done, until }))
     }
 
     /// Cancels a command that was submitted and waits to be staged: it changes nothing, and `done` is called with an error that
     /// says so. False: it was staged, or answered, and nothing is cancelled.
-    pub fn cancel(&self, ticket: Ticket) -> bool {
+    pub fn cancel(&self, ticket: CommandId) -> bool {
         self.inner.change(|exec| exec.cancel(ticket))
     }
 

@@ -43,7 +43,7 @@ const KEY_COST: usize = 192;
 
 /// A command that was submitted, by which it can be cancelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ticket(pub(crate) Owner);
+pub struct CommandId(pub(crate) Owner);
 
 /// A command of a batch, and its answer.
 pub struct Call<S: Store> {
@@ -193,9 +193,9 @@ impl<S: Store> Exec<S> {
     }
 
     /// Stages a command whose answer is given by a call.
-    pub(crate) fn start(&mut self, around: &Around<'_, S>, job: Job<S>) -> Ticket {
+    pub(crate) fn start(&mut self, around: &Around<'_, S>, job: Job<S>) -> CommandId {
         let waiting = Waiting::new(job, self.new_owner());
-        let ticket = Ticket(waiting.ticket);
+        let ticket = CommandId(waiting.ticket);
         if self.answers.len() + self.ready.len() >= ANSWERS_MAX {
             let text = format!("{ANSWERS_MAX} answers wait for the log, which is the most allowed; try again");
             self.ready.push((waiting.job.done, Err(Error::busy(text))));
@@ -437,7 +437,7 @@ impl<S: Store> Exec<S> {
     }
 
     /// Cancels a command that waits. False: it does not wait, or no longer.
-    pub(crate) fn cancel(&mut self, Ticket(ticket): Ticket) -> bool {
+    pub(crate) fn cancel(&mut self, CommandId(ticket): CommandId) -> bool {
         match self.queue.take(ticket) {
             Some(waiting) => {
                 self.give_up(waiting, cancelled());

@@ -52,7 +52,7 @@ mod wake;
 
 pub use bulk::Bulk;
 pub use engine::{Engine, Stats, TreeStats};
-pub use execute::{Call, Done, Ticket};
+pub use execute::{Call, CommandId, Done};
 pub use health::{Fault, Source};
 pub use options::{Durability, EngineOptions, TreeOptions};
 pub use store::{Staged, Store};

@@ -9,7 +9,7 @@ mod toy;
 use gate::{BROKEN, Call, Gate, Gated};
 use ramekin_base::{Clock, Kind, ManualClock, Result, Rng, SystemClock};
 use ramekin_disk::sim::{Faults, SimDisk, Trigger};
-use ramekin_engine::{Durability, Engine, Source, Ticket};
+use ramekin_engine::{CommandId, Durability, Engine, Source};
 use ramekin_memory::Budget;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,7 +62,7 @@ fn cold() -> Opened {
 }
 
 impl Opened {
-    fn submit(&self, who: u32, command: Command) -> Ticket {
+    fn submit(&self, who: u32, command: Command) -> CommandId {
         let tell = self.tell.clone();
         self.engine.submit(command, None, Box::new(move |reply| tell.send((who, reply)).unwrap()))
     }
