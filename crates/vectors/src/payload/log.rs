@@ -14,8 +14,8 @@ use ramekin_log::{LogReader, Lsn};
 use ramekin_memory::Reservation;
 use ramekin_pages::Pages;
 
-/// Records of the log that are read at a time.
-const RECORDS: usize = 8;
+/// Bytes of records of the log that are read at a time, unless one is longer.
+const BATCH_BYTES: usize = 8 * RECORD_BYTES;
 
 /// Where a payload's text stands in the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
@@ -38,15 +38,28 @@ pub(crate) fn read_log(
     places.sort_unstable_by_key(|(_, place)| (place.record, place.at));
     let mut records: Vec<&[(usize, PayloadAt)]> = Vec::with_capacity(places.len());
     records.extend(places.chunk_by(|(_, one), (_, other)| one.record == other.record));
-    for records in records.chunks(RECORDS) {
+    let mut wanted: Vec<(Lsn, usize)> = Vec::with_capacity(records.len());
+    for (at, of) in records.iter().enumerate() {
+        let (record, end) = (of[0].1.record, of.iter().map(|(_, place)| (place.at + place.len) as usize).max());
+        // Most records are as long as they may be: a shorter guess would be read twice. No record passes the next one.
+        let next = records.get(at + 1).map_or(usize::MAX, |next| (next[0].1.record - record) as usize);
+        wanted.push((record, end.unwrap_or(0).max(RECORD_BYTES.min(next))));
+    }
+    let (mut records, mut wanted) = (&records[..], &wanted[..]);
+    while !records.is_empty() {
         cancel::check()?;
-        let end = |of: &[(usize, PayloadAt)]| of.iter().map(|(_, place)| (place.at + place.len) as usize).max();
-        // Nearly all records are as long as they may be: a shorter guess would be read twice.
-        let wanted = |of: &&[(usize, PayloadAt)]| (of[0].1.record, end(of).unwrap_or(0).max(RECORD_BYTES));
-        let wanted: Vec<_> = records.iter().map(wanted).collect();
-        let bytes: usize = wanted.iter().map(|(_, len)| *len).sum();
-        pages.count_reads(wanted.len() as u64, bytes.div_ceil(PAGE) as u64);
-        for (record, of) in log.read_many(&wanted)?.into_iter().zip(records) {
+        let mut bytes = 0;
+        let fits = |(_, len): &&(Lsn, usize)| {
+            bytes += len;
+            bytes <= BATCH_BYTES
+        };
+        let count = wanted.iter().take_while(fits).count().max(1);
+        let (now, later) = records.split_at(count);
+        let (asked, rest) = wanted.split_at(count);
+        (records, wanted) = (later, rest);
+        let bytes: usize = asked.iter().map(|(_, len)| *len).sum();
+        pages.count_reads(asked.len() as u64, bytes.div_ceil(PAGE) as u64);
+        for (record, of) in log.read_many(asked)?.into_iter().zip(now) {
             for (at, place) in *of {
                 let bytes = record.get(place.at as usize..(place.at + place.len) as usize);
                 let bytes = bytes.ok_or_else(|| Error::corrupt("a payload's place in the log is broken"))?;

@@ -3,6 +3,7 @@
 use crate::api::Explain;
 use crate::query::index_filter::IndexFilterResult;
 use crate::query::payload_filter::PayloadFilter;
+use crate::query::read::TEXTS;
 use crate::segment::{Named, SegmentView};
 use ramekin_ann::{ClusterOrder, SearchParams};
 use ramekin_base::{Error, Result};
@@ -88,16 +89,37 @@ impl<'a> FilterProbe<'a> {
         if self.matching.pages.fetch_stats().reads.saturating_add(ASKED_READS) > self.reads_max {
             return false;
         }
-        self.explain.borrow_mut().asked += 1;
-        match self.matching.rows(segment, &[row]).map(|passed| passed[0]) {
-            Ok(passes) => {
-                self.rows.borrow_mut()[segment][word] |= (1 | u64::from(passes) << 1) << bit;
-                passes
+        self.ask(segment, &[row]);
+        self.rows.borrow()[segment][word] >> bit & 3 == 3
+    }
+
+    /// Asks the payloads of rows, which are read as one batch.
+    fn ask(&self, segment: usize, rows: &[u32]) {
+        self.explain.borrow_mut().asked += rows.len() as u64;
+        match self.matching.rows(segment, rows) {
+            Ok(passed) => {
+                let seen = &mut self.rows.borrow_mut()[segment];
+                for (row, passes) in rows.iter().zip(passed) {
+                    seen[*row as usize / 32] |= (1 | u64::from(passes) << 1) << (row % 32 * 2);
+                }
             }
-            Err(error) => {
-                self.failed.replace(Some(error));
-                false
+            Err(error) => _ = self.failed.replace(Some(error)),
+        }
+    }
+
+    /// Asks all rows that may pass and are alive, as far as reads are allowed.
+    fn ask_all(&self, segment: usize, held: &SegmentView) {
+        let passing = &self.passing[segment];
+        let is_seen = |row: u32| self.rows.borrow()[segment][row as usize / 32] >> (row % 32 * 2) & 3 > 0;
+        let asked = |row: &u32| passing.is_unsure(*row) && !held.dead.get(*row) && !is_seen(*row);
+        let mut rows = passing.rows.iter().filter(asked);
+        while self.failed.borrow().is_none() {
+            let some: Vec<u32> = rows.by_ref().take(TEXTS).collect();
+            let reads = self.matching.pages.fetch_stats().reads.saturating_add(some.len() as u64 * ASKED_READS);
+            if some.is_empty() || reads > self.reads_max {
+                return;
             }
+            self.ask(segment, &some);
         }
     }
 
@@ -144,6 +166,7 @@ impl<'a> FilterProbe<'a> {
             _ if is_plain => Arc::new(positions(passing.rows.words())?),
             _ => {
                 let mut ordinals = Bitmap::none(index.len(), pool)?;
+                self.ask_all(segment, held);
                 for row in passing.rows.iter().filter(|row| !held.dead.get(*row)) {
                     if self.row(segment, row) {
                         named.present.ordinal(row).into_iter().for_each(|ordinal| ordinals.set(ordinal));
