@@ -1,6 +1,7 @@
 //! The accounts of a store, and the sizes that follow from its budget.
 
 use crate::api::catalog_cost;
+use crate::api::check::BESIDE_LARGEST;
 use ramekin_base::Result;
 use ramekin_memory::Account;
 
@@ -28,9 +29,6 @@ pub(crate) struct Accounts {
 pub(crate) const QUERIES_MIN_RESERVATION: u64 = 1 << 20;
 pub(crate) const MANIFEST_MIN_RESERVATION: u64 = 512 << 10;
 
-/// What a flush takes beside the largest record of a point, whose payload may be a sixteenth of the budget.
-const BESIDE_LARGEST: u64 = 768 << 10;
-
 /// Sizes that follow from the budget.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -55,7 +53,7 @@ impl Limits {
             patch_bytes: memtable_bytes / 8,
             flush_bytes: memtable_bytes / 2,
             log_bytes: memtable_bytes * 3 / 2,
-            flush_work: (budget / 16 + BESIDE_LARGEST).clamp(3328 << 10, 64 << 20),
+            flush_work: (budget / 16 + BESIDE_LARGEST).clamp(3 << 20, 64 << 20),
             merge_work: (budget * 3 / 16).clamp(4 << 20, 512 << 20),
         }
     }
