@@ -128,8 +128,8 @@ impl Opened {
     }
 }
 
-#[test]
-fn a_tree_that_cannot_be_flushed_keeps_no_other_from_it() {
+/// A store of which one tree could not be flushed.
+fn with_a_failed_flush() -> Opened {
     let store = new();
     for tree in [PLAIN, WEIGHED] {
         // So much that its memtable is written out when nobody writes any more.
@@ -139,6 +139,12 @@ fn a_tree_that_cannot_be_flushed_keeps_no_other_from_it() {
     store.next_files_fail(1);
     store.clock.advance(Duration::from_millis(2_500));
     store.steps();
+    store
+}
+
+#[test]
+fn a_tree_that_cannot_be_flushed_keeps_no_other_from_it() {
+    let store = with_a_failed_flush();
     assert_eq!((store.runs(), store.faults()), ([0, 1], vec![Source::Flush(PLAIN)]));
     // The other one is written out at once whatever failed here, and this one is tried again later.
     assert!(store.engine.flush().is_err());
@@ -149,14 +155,7 @@ fn a_tree_that_cannot_be_flushed_keeps_no_other_from_it() {
 
 #[test]
 fn a_large_unit_asks_only_for_its_own_trees_flush() {
-    let store = new();
-    for tree in [PLAIN, WEIGHED] {
-        (0..10).for_each(|part| _ = store.engine.execute(Command::PutMany(tree, part * 100, 100)).unwrap());
-    }
-    store.engine.step();
-    store.next_files_fail(1);
-    store.clock.advance(Duration::from_millis(2_500));
-    store.steps();
+    let store = with_a_failed_flush();
     assert_eq!(store.faults(), [Source::Flush(PLAIN)]);
     store.engine.execute(Command::Put(WEIGHED, 5)).unwrap();
     let range = |bulk: &mut Bulk<'_, '_>| (0..10).try_for_each(|key| bulk.put(&key_of(key), b"other"));

@@ -165,22 +165,14 @@ impl Group<'_> {
 
     /// Makes the pieces of a change.
     fn stage(&mut self, change: &Change, number: usize) -> Outcome {
-        let (shared, collection, asker) = (self.shared, self.collection, change.answer.asker.clone());
-        let sink = &mut Member { group: self, number };
-        supervise::caught("a change", || {
-            shared.reach("change");
-            Changer { shared, collection, asker, logged: false, sink }.change(&change.write)
-        })
+        let (shared, collection) = (self.shared, self.collection);
+        make_one(shared, collection, change, &mut Member { group: self, number })
     }
 
     /// Sees a change through that nothing else shares a commit with.
     fn alone(&mut self, change: &Change) -> Outcome {
-        let (shared, collection, asker) = (self.shared, self.collection, change.answer.asker.clone());
         let sink = &mut Alone { log: &mut *self.log, staged: Staged::default() };
-        supervise::caught("a change", || {
-            shared.reach("change");
-            Changer { shared, collection, asker, logged: false, sink }.change(&change.write)
-        })
+        make_one(self.shared, self.collection, change, sink)
     }
 
     /// Sees through what was staged so far. Afterwards all of it shows in what is read. Of changes that the log did not take there
@@ -201,6 +193,14 @@ impl Group<'_> {
         }
         (self.staged, self.memory, self.bytes) = (Staged::default(), Vec::new(), 0);
     }
+}
+
+fn make_one(shared: &StoreInner, collection: &Arc<Collection>, change: &Change, sink: &mut dyn Sink) -> Outcome {
+    let asker = change.answer.asker.clone();
+    supervise::caught("a change", || {
+        shared.reach("change");
+        Changer { shared, collection, asker, logged: false, sink }.change(&change.write)
+    })
 }
 
 /// Where the pieces of one change of a group go.
