@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
-use toy::{Command, Counters, Setup, TREE, key_of};
+use toy::{Command, Counters, Setup, TREE, add, key_of};
 
 const CALLERS: usize = 50;
 const BATCH: usize = 16;
@@ -37,10 +37,6 @@ fn cpu() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
-}
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
 }
 
 /// 50 callers, batches of 16, answers at once, the log synced each second.

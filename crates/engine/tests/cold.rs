@@ -9,14 +9,10 @@ use ramekin_disk::sim::{Faults, SimDisk, Trigger};
 use ramekin_engine::{Durability, Engine};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
-use toy::{Command, Counters, Reply, Setup};
+use toy::{Command, Counters, Reply, Setup, add};
 
 const KEYS: u64 = 20_000;
 const SETUP: Setup = Setup { durability: Durability::No, ..Setup::SMALL };
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
-}
 
 fn open(disk: &Arc<SimDisk>) -> Engine<Counters> {
     toy::open(disk.clone(), Path::new("/data/counters"), Arc::new(ManualClock::default()), SETUP).unwrap().0

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use toy::{Command, Counters, Reply, Setup, key_of};
+use toy::{Command, Counters, Reply, Setup, add, count, key_of};
 
 fn folder() -> &'static Path {
     Path::new("/data/counters")
@@ -27,17 +27,6 @@ fn sim(seed: u64) -> Arc<SimDisk> {
 
 fn open(disk: &Arc<SimDisk>, setup: Setup) -> Engine<Counters> {
     toy::open(disk.clone(), folder(), Arc::new(ManualClock::default()), setup).unwrap().0
-}
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
-}
-
-fn count(engine: &Engine<Counters>, key: u64) -> Option<i64> {
-    match engine.execute(Command::Get(key)).unwrap() {
-        Reply::Count(count) => count,
-        Reply::Counts(_) => None,
-    }
 }
 
 /// A simulated disk whose writes of the log wait where a test says.

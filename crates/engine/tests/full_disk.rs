@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use toy::{Command, Counters, Reply, Setup};
+use toy::{Command, Counters, Reply, Setup, add, count};
 
 const MIB: u64 = 1 << 20;
 const TREES: [usize; 2] = [1, 3];
@@ -85,17 +85,6 @@ fn submit(engine: &Engine<Counters>, command: Command, tell: &SyncSender<Result<
 
 fn full() -> Faults {
     Faults { bytes_max: Some(0), ..Faults::default() }
-}
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
-}
-
-fn count(engine: &Engine<Counters>, key: u64) -> Option<i64> {
-    match engine.execute(Command::Get(key)).unwrap() {
-        Reply::Count(count) => count,
-        Reply::Counts(_) => None,
-    }
 }
 
 fn kind<T: std::fmt::Debug>(outcome: Result<T>) -> Kind {

@@ -8,7 +8,7 @@ use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_engine::Engine;
 use std::path::Path;
 use std::sync::Arc;
-use toy::{Command, Counters, Reply, Setup, TREE, key_of, value_of};
+use toy::{Command, Counters, Reply, Setup, TREE, add, key_of, value_of};
 
 const KEYS: u64 = 3000;
 /// A key that no large unit touches.
@@ -16,10 +16,6 @@ const OTHER: u64 = 1 << 40;
 
 fn open(disk: &Arc<SimDisk>) -> Engine<Counters> {
     toy::open(disk.clone(), Path::new("/data/counters"), Arc::new(ManualClock::default()), Setup::SMALL).unwrap().0
-}
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
 }
 
 fn filled(seed: u64) -> (Arc<SimDisk>, Engine<Counters>) {

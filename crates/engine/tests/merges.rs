@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use toy::{Command, Counters, Reply, Setup, key_of, one_of};
+use toy::{Command, Counters, Reply, Setup, add, key_of, one_of};
 
 const SETUP: Setup = Setup { budget: 64 << 20, trees: 3, ..Setup::SMALL };
 
@@ -40,10 +40,6 @@ fn new(seed: u64) -> Opened {
 /// Counter `number` of a tree.
 fn key(tree: u64, number: u64) -> u64 {
     3 * number + tree
-}
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
 }
 
 fn is_manifest(call: gate::Call, path: &Path) -> bool {

@@ -10,7 +10,7 @@ use ramekin_memory::Budget;
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use toy::{Command, Counters, Reply, Setup, key_of};
+use toy::{Command, Counters, Reply, Setup, add, key_of};
 
 const MIB: u64 = 1 << 20;
 
@@ -28,10 +28,6 @@ fn open(disk: &Arc<SimDisk>, setup: Setup) -> Opened {
 
 fn sim(seed: u64) -> Arc<SimDisk> {
     Arc::new(SimDisk::new(seed, Faults::default()))
-}
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
 }
 
 fn live(engine: &Engine<Counters>) -> i64 {

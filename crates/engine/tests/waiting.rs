@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use toy::{Command, Counters, Reply, Setup, TREE, key_of, value_of};
+use toy::{Command, Counters, Reply, Setup, TREE, add, key_of, value_of};
 
 const KEYS: u64 = 20_000;
 /// Not there before, which the filter knows: nobody waits for it.
@@ -86,10 +86,6 @@ impl Opened {
             Reply::Counts(_) => None,
         }
     }
-}
-
-fn add(key: u64) -> Command {
-    Command::Add { key, by: 1, least: 0 }
 }
 
 #[test]

@@ -216,3 +216,16 @@ pub fn open(
     };
     Ok((Engine::open(options, Counters::of(setup.trees))?, budget))
 }
+
+/// One more under a key.
+pub fn add(key: u64) -> Command {
+    Command::Add { key, by: 1, least: 0 }
+}
+
+/// What stands under a key.
+pub fn count(engine: &Engine<Counters>, key: u64) -> Option<i64> {
+    match engine.execute(Command::Get(key)).unwrap() {
+        Reply::Count(count) => count,
+        Reply::Counts(_) => None,
+    }
+}
