@@ -53,15 +53,18 @@ pub const HEAD_FREE: usize = 8 << 10;
 /// nothing: a header is read at once, and an answer was read before the next request.
 pub const SOCKET_RECEIVE_IDLE: usize = 8 << 10;
 pub const SOCKET_SEND_IDLE: usize = 2304;
-/// Of a large body: less than twice as much. A sender waits for half of the largest window that it was ever offered, and where
-/// the idle one is smaller, for the kernel's timer of 200 ms before each piece (RFC 9293, 3.8.6.2.1).
+/// Of a large body: at least this, and a sixteenth of the body. What all of them have together is bounded as the bodies are.
 pub const SOCKET_RECEIVE: usize = 14 << 10;
+pub const fn socket_receive(body: usize, budget: u64) -> usize {
+    let most = if budget / 512 < (128 << 10) { budget as usize / 512 } else { 128 << 10 };
+    let share = if body / 16 < most { body / 16 } else { most };
+    if share < SOCKET_RECEIVE { SOCKET_RECEIVE } else { share }
+}
 /// Of an answer.
 pub const SOCKET_SEND: usize = 16 << 10;
-const _: () = assert!(SOCKET_RECEIVE < 2 * SOCKET_RECEIVE_IDLE);
-/// Bytes of a segment, as on Ethernet. A sender on this machine would make segments of half of the largest window that it was ever
-/// offered; the kernel offers less where segments turn out to take more memory than those before, and then the sender waits for the
-/// timer of 200 ms before each of them.
+/// Bytes of a segment, as on Ethernet. A sender waits until it may send a whole segment, or half of the largest window that it was
+/// ever offered (RFC 9293, 3.8.6.2.1); on this machine it would make segments of half of that window, and after a large body wait
+/// for the kernel's timer of 200 ms before each of them.
 pub const SEGMENT: u32 = 1440;
 
 /// Stack frames, structures of hyper and tokio, the kernel's own structures of one connection, measured between requests.

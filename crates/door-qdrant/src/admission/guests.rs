@@ -34,7 +34,7 @@ const FORMULA_BARE: &str = "requests without a body under way x (8 KiB read + 32
 const FORMULA_BRIEF: &str =
     "requests with a small body under way x (8 KiB read + 32 KiB kernel + 16 KiB answer + 16 KiB body)";
 const FORMULA_SMALL: &str = "requests with a body of up to 128 KiB under way x (as uploads)";
-const FORMULA_UPLOADS: &str = "requests with a large body under way x (8 KiB read + 32 KiB kernel + 8 KiB answer + 16 KiB body + 48 KiB kernel if there is room)";
+const FORMULA_UPLOADS: &str = "requests with a large body under way x (8 KiB read + 32 KiB kernel + 8 KiB answer + 16 KiB body + up to 256 KiB kernel if there is room, an eighth of the body)";
 
 /// Connections that are there for good, however small the budget.
 const SEATS_LEAST: u64 = 16;
@@ -202,15 +202,15 @@ struct Work {
     class: Class,
     memory: Reservation,
     turn: Option<OwnedSemaphorePermit>,
-    /// The kernel may hold more of an answer, and of a body.
+    /// The kernel may hold more of an answer, and so much of a body.
     answers: bool,
-    uploads: bool,
+    receive: usize,
 }
 
 impl Work {
     /// The kernel may hold no more than between requests.
     fn narrow(&mut self, socket: &Socket) {
-        if std::mem::take(&mut self.uploads) {
+        if std::mem::replace(&mut self.receive, limits::SOCKET_RECEIVE_IDLE) > limits::SOCKET_RECEIVE_IDLE {
             socket.set_receive_buffer(limits::SOCKET_RECEIVE_IDLE);
         }
         if std::mem::take(&mut self.answers) {
@@ -393,7 +393,7 @@ impl Guest {
                     work.narrow(&self.socket);
                 }
                 let memory = self.all.memory(class, until).await?;
-                Work { class, memory, turn: Some(turn), answers: false, uploads: false }
+                Work { class, memory, turn: Some(turn), answers: false, receive: limits::SOCKET_RECEIVE_IDLE }
             }
         };
         if !std::mem::replace(&mut work.answers, true) {
@@ -403,14 +403,18 @@ impl Guest {
         Ok(())
     }
 
-    /// A large body comes: the kernel takes more of it at a time, where there is memory for that.
-    pub fn widen(&self) {
+    /// A body comes that has room for so many bytes: the kernel takes more of it at a time, where there is memory for that.
+    pub fn widen(&self, body: usize) {
         let mut state = self.state.lock();
-        let Some(work) = state.work.as_mut().filter(|work| !work.uploads) else { return };
-        let more = 2 * (limits::SOCKET_RECEIVE - limits::SOCKET_RECEIVE_IDLE);
-        if work.memory.grow(more as u64).is_ok() {
-            self.socket.set_receive_buffer(limits::SOCKET_RECEIVE);
-            work.uploads = true;
+        let Some(work) = state.work.as_mut() else { return };
+        for wanted in [limits::socket_receive(body, self.all.budget.limit()), limits::SOCKET_RECEIVE] {
+            let more = 2 * wanted.saturating_sub(work.receive) as u64;
+            if more == 0 || work.memory.grow(more).is_err() {
+                continue;
+            }
+            self.socket.set_receive_buffer(wanted);
+            work.receive = wanted;
+            return;
         }
     }
 
@@ -544,7 +548,7 @@ mod tests {
         let (guest, socket) = (&seat.guest, &seat.guest.socket);
         let upload = async || {
             guest.begin(Class::Upload, until).await.unwrap();
-            guest.widen();
+            guest.widen(64 << 10);
             assert_eq!(socket.buffers(), WIDE);
         };
         upload().await;

@@ -143,7 +143,7 @@ impl PartialBody<'_> {
             admission.grow(&mut self.body_permit, capacity as u64, until).await?;
         }
         if let Some(guest) = guest {
-            guest.widen();
+            guest.widen(capacity);
         }
         Ok(capacity)
     }
