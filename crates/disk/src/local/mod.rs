@@ -154,8 +154,10 @@ impl Disk for Local {
             Sync::File(file) => {
                 let local = file.local()?;
                 fs::fdatasync(local.fd()).map_err(|error| errno(error, "fdatasync", file.path()))?;
-                // What has no name any more nobody will find, however durable it is.
-                if fs::fstat(local.fd()).map_err(|error| errno(error, "stat", file.path()))?.st_nlink == 0 {
+                // What has no name any more nobody will find, however durable it is. No times are asked for: where the kernel has
+                // told a file's times, the next write gives it new ones, and the sync of that write would write the inode too.
+                let links = fs::statx(local.fd(), "", AtFlags::EMPTY_PATH, fs::StatxFlags::NLINK);
+                if links.map_err(|error| errno(error, "stat", file.path()))?.stx_nlink == 0 {
                     return Err(Error::io("the file was removed while it was written to").at(file.path().display()));
                 }
                 if self.drops_behind(local) {
