@@ -53,12 +53,11 @@ pub const HEAD_FREE: usize = 8 << 10;
 /// nothing: a header is read at once, and an answer was read before the next request.
 pub const SOCKET_RECEIVE_IDLE: usize = 8 << 10;
 pub const SOCKET_SEND_IDLE: usize = 2304;
-/// Of a large body: at least this, and a sixteenth of the body. What all of them have together is bounded as the bodies are.
+/// Of a large body at least this.
 pub const SOCKET_RECEIVE: usize = 14 << 10;
-pub const fn socket_receive(body: usize, budget: u64) -> usize {
-    let most = if budget / 512 < (128 << 10) { budget as usize / 512 } else { 128 << 10 };
-    let share = if body / 16 < most { body / 16 } else { most };
-    if share < SOCKET_RECEIVE { SOCKET_RECEIVE } else { share }
+/// Of a large body: a sixteenth of it, so that what all of them have together is bounded as the bodies are.
+pub fn socket_receive(body: usize, budget: u64) -> usize {
+    (body / 16).min(budget as usize / 512).clamp(SOCKET_RECEIVE, 128 << 10)
 }
 /// Of an answer.
 pub const SOCKET_SEND: usize = 16 << 10;
