@@ -282,9 +282,7 @@ fn name<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[TreeRun]) -> Re
     let mut exec = inner.exec.lock();
     exec.core.seqno = seqno;
     for (number, run) in runs {
-        let tree = &inner.trees[*number];
-        let all = tree.state().runs.iter().cloned().chain([run.clone()]).collect();
-        tree.set_runs(all);
+        inner.trees[*number].add_bulk(run.clone());
     }
     let roots = exec.core.roots();
     inner.publish(seqno, roots);

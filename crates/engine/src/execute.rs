@@ -19,6 +19,7 @@ use crate::queue::{Cause, Queue, Waiting};
 use crate::store::{Staged, Store};
 use crate::tree::Tree;
 use crate::unit::{Core, Miss, Unit};
+use crate::walk::Look;
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::limits::QUEUE_MAX;
 use ramekin_base::{Error, Kind, Result, nonblocking, supervise};
@@ -157,6 +158,7 @@ impl<S: Store> Exec<S> {
         }
         self.staged += 1;
         self.core.needs.clear();
+        self.core.looks.clear();
         self.core.locked = None;
         self.core.asked.forget();
         let Around { store, trees, pages, reads, log_end } = *around;
@@ -249,6 +251,8 @@ impl<S: Store> Exec<S> {
         match miss {
             Miss::Pages => {
                 self.name(waiting, needs.iter().cloned())?;
+                waiting.looks = std::mem::take(&mut self.core.looks);
+                self.book(waiting, waiting.looks.iter().map(Look::bytes).sum())?;
                 needs.iter().for_each(|key| self.core.locks.hold(key, waiting.ticket));
                 waiting.needs = needs;
                 Ok(Cause::Fetch)
@@ -284,7 +288,11 @@ impl<S: Store> Exec<S> {
                 bytes += (len + KEY_COST) as u64;
             }
         }
-        // Nobody is waited for under the executor's lock.
+        self.book(waiting, bytes)
+    }
+
+    /// Nobody is waited for under the executor's lock.
+    fn book(&self, waiting: &mut Waiting<S>, bytes: u64) -> Result<()> {
         nonblocking::scope(|| match &mut waiting.memory {
             Some(memory) => memory.grow(bytes),
             none => self.account.try_reserve(bytes).map(|memory| *none = Some(memory)),

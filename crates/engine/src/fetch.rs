@@ -10,6 +10,7 @@
 use crate::keylocks::Key;
 use crate::options::VALUE_BYTES_MAX;
 use crate::tree::Tree;
+use crate::walk::{Look, Walks};
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
@@ -34,13 +35,28 @@ enum Held {
 /// Records that were read for one command.
 pub(crate) struct Fetched {
     records: HashMap<(usize, Box<[u8]>), Record>,
+    walks: Walks,
     account: Account,
     memory: Option<Reservation>,
 }
 
 impl Fetched {
     pub(crate) fn new(account: &Account) -> Self {
-        Self { records: HashMap::new(), account: account.clone(), memory: None }
+        Self { records: HashMap::new(), walks: Walks::default(), account: account.clone(), memory: None }
+    }
+
+    /// What was read of ranges.
+    pub(crate) fn walks(&self) -> &Walks {
+        &self.walks
+    }
+
+    /// Reads below the memtable of a tree what a walk or a count needs.
+    pub(crate) fn look(&mut self, tree: &Tree, pages: &Pages, look: &Look) -> Result<()> {
+        let (account, memory) = (self.account.clone(), &mut self.memory);
+        self.walks.look(tree, (pages, &account), look, &mut |bytes| match &mut *memory {
+            Some(memory) => memory.grow(bytes),
+            none => account.try_reserve(bytes).map(|memory| *none = Some(memory)),
+        })
     }
 
     /// What was read under a key: `Some(None)`: there is no record.
@@ -99,6 +115,7 @@ pub(crate) fn copied(pages: &Pages, account: &Account, big: &Big) -> Result<(Box
 /// A command's part of a batch: what it needs, and where that goes.
 pub(crate) struct Wanted<'a> {
     pub(crate) needs: &'a [Key],
+    pub(crate) looks: &'a [Look],
     pub(crate) fetched: &'a mut Fetched,
     pub(crate) outcome: Result<()>,
 }
@@ -127,6 +144,11 @@ pub(crate) fn fetch<'a>(trees: &[Tree], pages: &Pages, wanted: &mut [Wanted<'a>]
         });
         if batch.is_err() {
             one_by_one(tree, number, pages, &keys, wanted);
+        }
+    }
+    for Wanted { looks, fetched, outcome, .. } in wanted {
+        if outcome.is_ok() {
+            *outcome = looks.iter().try_for_each(|look| fetched.look(&trees[look.range.tree], pages, look));
         }
     }
 }

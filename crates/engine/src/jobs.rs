@@ -131,9 +131,9 @@ impl<S: Store> Drop for Reading<'_, S> {
 
 fn fetch_for<S: Store>(inner: &Inner<S>, parked: &mut [Waiting<S>]) -> Vec<Result<()>> {
     let mut wanted = Vec::with_capacity(parked.len());
-    for Waiting { needs, fetched, .. } in parked {
+    for Waiting { needs, looks, fetched, .. } in parked {
         let fetched = fetched.get_or_insert_with(|| Fetched::new(&inner.files.accounts.reads));
-        wanted.push(Wanted { needs, fetched, outcome: Ok(()) });
+        wanted.push(Wanted { needs, looks, fetched, outcome: Ok(()) });
     }
     let read = supervise::caught("a fetch for commands", || {
         fetch(&inner.trees, inner.pages(), &mut wanted);

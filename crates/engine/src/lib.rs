@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   command ─► stage        the store's own code on a private root; whatever can fail is here     store.rs · unit.rs
-//!                │          Done, Refused, or a miss: it waits, and is staged anew                execute.rs · queue.rs · fetch.rs
+//!                │          Done, Refused, or a miss: it waits, and is staged anew                execute.rs · queue.rs · fetch.rs · walk.rs
 //!                ▼
 //!              group        records of all who wait: one write, one fsync                          group.rs · commit.rs
 //!                │
@@ -49,6 +49,7 @@ mod tree;
 mod unit;
 mod view;
 mod wake;
+mod walk;
 
 pub use bulk::Bulk;
 pub use engine::{Engine, Stats, TreeStats};

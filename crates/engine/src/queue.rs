@@ -13,6 +13,7 @@ use crate::execute::Job;
 use crate::fetch::Fetched;
 use crate::keylocks::{Key, Owner, between};
 use crate::store::Store;
+use crate::walk::Look;
 use ramekin_memory::Reservation;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -44,6 +45,8 @@ pub(crate) struct Waiting<S: Store> {
     pub(crate) turn: Option<Key>,
     /// Keys of which it needs the records.
     pub(crate) needs: Vec<Key>,
+    /// Ranges that it walks or counts, where what is below the memtable has to be read.
+    pub(crate) looks: Vec<Look>,
     /// Keys that it has named since it began: those that it holds, and those that others held.
     pub(crate) named: BTreeSet<Key>,
     pub(crate) fetched: Option<Fetched>,
@@ -63,6 +66,7 @@ impl<S: Store> Waiting<S> {
             cause: Cause::Due,
             turn: None,
             needs: Vec::new(),
+            looks: Vec::new(),
             named: BTreeSet::new(),
             fetched: None,
             restarts: 0,
@@ -73,7 +77,7 @@ impl<S: Store> Waiting<S> {
 
     /// As if it had not been staged yet; it holds nothing.
     pub(crate) fn begin(&mut self) {
-        (self.needs, self.fetched, self.memory, self.restarts) = (Vec::new(), None, None, 0);
+        (self.needs, self.looks, self.fetched, self.memory, self.restarts) = (Vec::new(), Vec::new(), None, None, 0);
         self.named.clear();
     }
 }

@@ -39,6 +39,15 @@ pub(crate) struct TreeState {
     pub(crate) flushed: u64,
     /// The last memtable that became a run, by its number.
     gone: u64,
+    /// Large units that added a run of their own.
+    bulks: u64,
+}
+
+/// Which records are below the memtable that is written: as long as it is the same, flushes and merges change nothing of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    newest: u64,
+    bulks: u64,
 }
 
 /// A memtable that waits for its flush.
@@ -94,15 +103,19 @@ impl Draft {
 }
 
 impl TreeState {
-    fn new(frozen: Vec<Arc<Frozen>>, runs: Arc<[Arc<Run>]>, (flushed, gone): (u64, u64)) -> Self {
+    fn new(frozen: Vec<Arc<Frozen>>, runs: Arc<[Arc<Run>]>, (flushed, gone, bulks): (u64, u64, u64)) -> Self {
         let roots = frozen.iter().rev().map(|frozen| frozen.root.clone()).collect();
-        Self { below: View::new(roots, runs.clone()), frozen, runs, flushed, gone }
+        Self { below: View::new(roots, runs.clone()), frozen, runs, flushed, gone, bulks }
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp { newest: self.frozen.last().map_or(self.gone, |frozen| frozen.number), bulks: self.bulks }
     }
 }
 
 impl Tree {
     pub(crate) fn new(options: TreeOptions, runs: Vec<Arc<Run>>, flushed: u64) -> Self {
-        let state = TreeState::new(Vec::new(), runs.into(), (flushed, 0));
+        let state = TreeState::new(Vec::new(), runs.into(), (flushed, 0, 0));
         let (version, named) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { options, state: ArcSwap::from_pointee(state), version, named }
     }
@@ -150,7 +163,7 @@ impl Tree {
     pub(crate) fn add_frozen(&self, frozen: Frozen) {
         let state = self.state();
         let all = state.frozen.iter().cloned().chain([Arc::new(frozen)]).collect();
-        self.state.store(Arc::new(TreeState::new(all, state.runs.clone(), (state.flushed, state.gone))));
+        self.state.store(Arc::new(TreeState::new(all, state.runs.clone(), (state.flushed, state.gone, state.bulks))));
     }
 
     /// The oldest frozen memtable became a run; `None`: nothing of it is left.
@@ -159,13 +172,30 @@ impl Tree {
         let rest = state.frozen.iter().filter(|held| !Arc::ptr_eq(held, frozen)).cloned().collect();
         let runs = state.runs.iter().cloned().chain(run).collect();
         self.version.fetch_add(1, Ordering::SeqCst);
-        self.state.store(Arc::new(TreeState::new(rest, runs, (frozen.last.max(state.flushed), frozen.number))));
+        self.state.store(Arc::new(TreeState::new(
+            rest,
+            runs,
+            (frozen.last.max(state.flushed), frozen.number, state.bulks),
+        )));
+    }
+
+    /// A large unit has a run of its own, which comes on top of the others.
+    pub(crate) fn add_bulk(&self, run: Arc<Run>) {
+        self.version.fetch_add(1, Ordering::SeqCst);
+        let state = self.state();
+        let runs = state.runs.iter().cloned().chain([run]).collect();
+        let numbers = (state.flushed, state.gone, state.bulks + 1);
+        self.state.store(Arc::new(TreeState::new(state.frozen.clone(), runs, numbers)));
     }
 
     /// Other runs hold what the runs held.
     pub(crate) fn set_runs(&self, runs: Vec<Arc<Run>>) {
         self.version.fetch_add(1, Ordering::SeqCst);
         let state = self.state();
-        self.state.store(Arc::new(TreeState::new(state.frozen.clone(), runs.into(), (state.flushed, state.gone))));
+        self.state.store(Arc::new(TreeState::new(
+            state.frozen.clone(),
+            runs.into(),
+            (state.flushed, state.gone, state.bulks),
+        )));
     }
 }

@@ -15,6 +15,7 @@ use crate::keylocks::{Key, KeyLocks, Owner};
 use crate::options::{HELD_TIMES, UNIT_BYTES_MAX};
 use crate::tree::{Draft, Tree};
 use crate::view::Roots;
+use crate::walk::Look;
 use ramekin_base::{Error, Kind, Result, nonblocking};
 use ramekin_log::Lsn;
 use ramekin_memory::Account;
@@ -64,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) cannot_wake: Option<Error>,
     /// Records that the command under way needs, by tree and key.
     pub(crate) needs: Vec<Key>,
+    /// Ranges that it walks or counts, in the same way.
+    pub(crate) looks: Vec<Look>,
     /// The key that somebody else holds, for which it waits.
     pub(crate) locked: Option<Key>,
     pub(crate) asked: Asked,
@@ -117,6 +120,7 @@ impl Core {
             large_bytes: 0,
             cannot_wake: None,
             needs: Vec::new(),
+            looks: Vec::new(),
             locked: None,
             asked: Asked::default(),
         }

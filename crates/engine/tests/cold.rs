@@ -117,3 +117,25 @@ fn a_page_that_cannot_be_read_fails_the_commands_that_need_it_and_no_weight_is_g
     disk.set_faults(Faults::default());
     assert_eq!(engine.execute(add(77)).unwrap(), Reply::Count(Some(2)));
 }
+
+#[test]
+fn a_walk_and_a_count_wait_for_what_lies_in_runs_and_see_what_the_unit_wrote() {
+    let (_, engine) = cold();
+    let (submit, told) = submitter(&engine);
+    let within = |from, to, most| Command::Within { tree: 0, from, to, most };
+    submit(1, Command::Both(Box::new([add(100), add(KEYS + 5), Command::Delete(102), within(100, KEYS + 10, 4)])));
+    submit(2, add(3));
+    assert_eq!(told.try_iter().count(), 0, "both wait for the disk");
+    while engine.step() {}
+    let mut answers: Vec<(u32, Reply)> = told.try_iter().map(|(who, reply)| (who, reply.unwrap())).collect();
+    answers.sort_by_key(|(who, _)| *who);
+    // One was deleted, one is new; the first counts two.
+    let counts: Vec<Option<i64>> = [2, 1, 1, KEYS as i64 - 100, 2, 1, 1, 1].into_iter().map(Some).collect();
+    assert_eq!(answers, [(1, Reply::Counts(counts)), (2, Reply::Count(Some(2)))]);
+    // More than one piece: of each record the cache forgets again, a copy stays with the command.
+    submit(3, within(0, KEYS + 10, 1 << 20));
+    while engine.step() {}
+    let Reply::Counts(all) = told.try_recv().unwrap().1.unwrap() else { panic!("counts") };
+    assert_eq!((all.len() as u64, all[0]), (KEYS + 1, Some(KEYS as i64)));
+    assert_eq!(engine.stats().waiting, 0);
+}

@@ -26,6 +26,31 @@ fn folder() -> &'static Path {
     Path::new("/data/counters")
 }
 
+/// What one command answers; `None`: it is refused.
+fn counts_of(changed: &mut Model, trees: usize, command: &Command) -> Option<Vec<Option<i64>>> {
+    match command {
+        Command::Get(key) => Some(vec![changed.get(key).copied()]),
+        Command::Delete(key) => Some(vec![changed.remove(key)]),
+        Command::Put(key, _) => {
+            changed.insert(*key, 1);
+            Some(vec![Some(1)])
+        }
+        Command::Add { key, by, least } => {
+            let sum = changed.get(key).copied().unwrap_or(0) + by;
+            (sum >= *least).then(|| {
+                changed.insert(*key, sum);
+                vec![Some(sum)]
+            })
+        }
+        Command::Within { tree, from, to, most } => {
+            let all = changed.range(*from..*to.max(from)).filter(|(key, _)| tree_of(**key, trees) == *tree);
+            let all: Vec<i64> = all.map(|(_, count)| *count).collect();
+            Some(std::iter::once(all.len() as i64).chain(all.into_iter().take(*most)).map(Some).collect())
+        }
+        _ => None,
+    }
+}
+
 struct Life {
     disk: Arc<SimDisk>,
     clock: Arc<ManualClock>,
@@ -52,15 +77,23 @@ impl Life {
             let bytes = (2 << 10) << self.rng.below(11);
             return Command::Put(key, bytes - self.rng.below(bytes as u64 / 2) as usize);
         }
-        match self.rng.below(10) {
+        match self.rng.below(11) {
+            10 => self.within(),
             0 | 1 => Command::Get(key),
             2 | 3 => Command::Delete(key),
             4 => {
                 let some = 1 + self.rng.below(40);
-                Command::Both((0..some).map(|_| self.add()).collect())
+                let one = |number| if number % 20 == 19 { self.within() } else { self.add() };
+                Command::Both((0..some).map(one).collect())
             }
             _ => self.add(),
         }
+    }
+
+    fn within(&mut self) -> Command {
+        let (from, to) = (self.rng.below(KEYS), self.rng.below(KEYS));
+        let tree = self.rng.below(self.setup.trees as u64) as usize;
+        Command::Within { tree, from, to, most: 1 << self.rng.below(12) }
     }
 
     fn add(&mut self) -> Command {
@@ -70,26 +103,14 @@ impl Life {
 
     /// What the model answers; it changes only where all succeed.
     fn expected(&mut self, command: &Command) -> Option<Reply> {
-        let mut changed = self.model.clone();
-        let mut one = |command: &Command| match command {
-            Command::Get(key) => Some(changed.get(key).copied()),
-            Command::Delete(key) => Some(changed.remove(key)),
-            Command::Put(key, _) => {
-                changed.insert(*key, 1);
-                Some(Some(1))
-            }
-            Command::Add { key, by, least } => {
-                let sum = changed.get(key).copied().unwrap_or(0) + by;
-                (sum >= *least).then(|| {
-                    changed.insert(*key, sum);
-                    Some(sum)
-                })
-            }
-            _ => None,
-        };
+        let (mut changed, trees) = (self.model.clone(), self.setup.trees);
         let reply = match command {
-            Command::Both(all) => Reply::Counts(all.iter().map(one).collect::<Option<_>>()?),
-            command => Reply::Count(one(command)?),
+            Command::Both(all) => {
+                let all: Option<Vec<_>> = all.iter().map(|command| counts_of(&mut changed, trees, command)).collect();
+                Reply::Counts(all?.concat())
+            }
+            Command::Within { .. } => Reply::Counts(counts_of(&mut changed, trees, command)?),
+            command => Reply::Count(counts_of(&mut changed, trees, command)?[0]),
         };
         self.model = changed;
         Some(reply)

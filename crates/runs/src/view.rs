@@ -184,7 +184,13 @@ impl View {
 
     /// All records between two keys, in either direction; `account` pays for a window a run.
     pub fn range(&self, pages: &Pages, account: &Account) -> Result<Range> {
-        let memory = self.roots.iter().map(|root| Ok(Source::Memory(MemoryCursor::new(root.clone()))));
+        self.range_below(None, pages, account)
+    }
+
+    /// The same with a memtable on top, which is newer than all that is in the view.
+    pub fn range_below(&self, newest: Option<MemoryCursor>, pages: &Pages, account: &Account) -> Result<Range> {
+        let roots = self.roots.iter().map(|root| MemoryCursor::new(root.clone()));
+        let memory = newest.into_iter().chain(roots).map(|cursor| Ok(Source::Memory(cursor)));
         let runs = self.runs.iter().rev().map(|run| Ok(Source::Run(RunCursor::new(run.clone(), pages, account)?)));
         Ok(Range(Merge::new(memory.chain(runs).collect::<Result<_>>()?)))
     }

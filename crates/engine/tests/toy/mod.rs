@@ -39,6 +39,13 @@ pub enum Command {
     Delete(u64),
     /// Waits until a counter is at least so much.
     AtLeast(u64, i64),
+    /// The counters of a tree from one number on and below another, so many at most, and how many there are.
+    Within {
+        tree: usize,
+        from: u64,
+        to: u64,
+        most: usize,
+    },
     /// All of them, or none where one fails.
     Both(Box<[Command]>),
     /// A bug of the store.
@@ -103,7 +110,7 @@ fn number_in(command: &Command) -> Option<u64> {
         | Command::Set(key, _)
         | Command::Delete(key)
         | Command::AtLeast(key, _) => Some(*key),
-        Command::Both(_) | Command::Panic(_) => None,
+        Command::Both(_) | Command::Panic(_) | Command::Within { .. } => None,
     }
 }
 
@@ -159,11 +166,25 @@ impl Store for Counters {
                 }
                 let mut counts = Vec::with_capacity(all.len());
                 for command in all {
+                    if let Command::Within { .. } = command {
+                        let Staged::Done(Reply::Counts(within)) = self.stage(unit, command)? else { continue };
+                        counts.extend(within);
+                        continue;
+                    }
                     match self.one(unit, command)? {
                         Staged::Done(count) => counts.push(count),
                         Staged::Blocked(keys) => return Ok(Staged::Blocked(keys)),
                     }
                 }
+                Ok(Staged::Done(Reply::Counts(counts)))
+            }
+            Command::Within { tree, from, to, most } => {
+                let (from, to) = (key_of(*from), key_of(*to));
+                let mut counts = vec![Some(unit.count(*tree, (&from, &to))?)];
+                unit.range(*tree, (&from, &to), &mut |_, value| {
+                    counts.push(Some(count_of(value)));
+                    Ok(counts.len() <= *most)
+                })?;
                 Ok(Staged::Done(Reply::Counts(counts)))
             }
             Command::Panic(key) => {

@@ -205,6 +205,17 @@ impl Memtable {
         Tree { arena: &self.arena, shape: self.root }.get(key)
     }
 
+    /// A walk along what the unit under way sees. It is at its end before the memtable is written again.
+    pub fn walk(&self) -> MemoryCursor {
+        let root = Root { arena: self.arena.clone(), shape: self.root, version: self.version };
+        MemoryCursor::new(Arc::new(root))
+    }
+
+    /// The sum of the weights of the records below a key, as the unit under way sees them.
+    pub fn weight_below(&self, key: &[u8]) -> i64 {
+        Tree { arena: &self.arena, shape: self.root }.weight_below(key)
+    }
+
     /// Writes a record over the one of its key; the weights add up. Refused, nothing has changed.
     pub fn put(&mut self, entry: &Entry<'_>) -> Result<()> {
         if entry.key.len() > KEY_MAX {
