@@ -494,31 +494,6 @@ fn a_panic_in_a_change_costs_that_change() {
     store.close();
 }
 
-/// A small one that nobody waits behind is made by the writer, which outlives it.
-#[test]
-fn a_panic_in_a_change_that_the_writer_makes_costs_that_change() {
-    let folder = tempfile::tempdir().unwrap();
-    let (store, made_by) = (open(folder.path(), true), Arc::new(std::sync::Mutex::new(Vec::new())));
-    let seen = made_by.clone();
-    store.plant_for_tests(Box::new(move |place| {
-        if place == "change" {
-            seen.lock().unwrap().push(std::thread::current().name().unwrap_or_default().to_owned());
-            assert!(seen.lock().unwrap().len() > 1, "planted by a test");
-        }
-    }));
-    store.create_collection("c", config()).unwrap();
-    write(&store, "c", Write::Upsert(points(0..10))).unwrap();
-    let clear = || Write::Payload { points: Selection::Ids(vec![PointId::Num(7)]), change: PayloadChange::Clear };
-    let error = write(&store, "c", clear()).unwrap_err();
-    assert!(error.kind() == Kind::Bug && error.message().contains("planted by a test"), "{error}");
-    assert!(store.faults().is_empty() && store.info("c").unwrap().status == Status::Green);
-    write(&store, "c", clear()).unwrap();
-    write(&store, "c", Write::Delete(Selection::Filter(equal("free", 3)))).unwrap();
-    let names = std::mem::take(&mut *made_by.lock().unwrap());
-    assert!(names[..2] == ["writer", "writer"] && names[2].starts_with("changer-"), "{names:?}");
-    store.close();
-}
-
 #[test]
 fn a_changer_that_dies_is_named_and_others_do_its_work() {
     let folder = tempfile::tempdir().unwrap();

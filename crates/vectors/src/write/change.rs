@@ -9,9 +9,9 @@
 //! ```
 //!
 //! A change may be of millions of points. While it goes on nobody else writes to its collection, so each piece is made of what
-//! the pieces before it left there. The writer reads nothing for it, and between two pieces it serves whoever else waits; a change
-//! of a few ids that nobody waits behind it makes itself. The log has whole upserts, whole payloads and ids, so replay never
-//! has to read anything else. A change done twice gives what it gives once: one that ended half-way is simply sent again.
+//! the pieces before it left there. The writer never reads for it; between two pieces it serves whoever else waits. The log
+//! has whole upserts, whole payloads and ids, so replay never has to read anything else. A change done twice gives what it
+//! gives once: one that ended half-way is simply sent again.
 
 use crate::api::{Batch, Column, Mode, Parts, PayloadChange, Selection, Write};
 use crate::collection::{Collection, Kills};

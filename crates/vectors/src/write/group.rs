@@ -49,18 +49,6 @@ pub(crate) fn see_through(
     changes.into_iter().zip(made).collect()
 }
 
-/// Makes one change that must not wait for memory.
-pub(crate) fn make_at_once(
-    shared: &StoreInner,
-    collection: &Arc<Collection>,
-    change: &Change,
-    log: Log<'_>,
-) -> Outcome {
-    let sink = &mut Alone { log, staged: Staged::default(), may_wait: false };
-    let made = make_one(shared, collection, change, sink);
-    made.inspect_err(|error| shared.noted(collection, FaultKind::Read, error))
-}
-
 /// Hands pieces to the writer and waits until they are applied. Where one finds no memory or too long a log, what is new is
 /// written out first; the writer does not wait for that. What became of each; `None`: one before it failed.
 fn send(shared: &StoreInner, collection: &Arc<Collection>, pieces: Vec<Piece>) -> Vec<Option<Result<()>>> {
@@ -183,7 +171,7 @@ impl Group<'_> {
 
     /// Sees a change through that nothing else shares a commit with.
     fn alone(&mut self, change: &Change) -> Outcome {
-        let sink = &mut Alone { log: &mut *self.log, staged: Staged::default(), may_wait: true };
+        let sink = &mut Alone { log: &mut *self.log, staged: Staged::default() };
         make_one(self.shared, self.collection, change, sink)
     }
 
@@ -246,7 +234,6 @@ impl Sink for Member<'_, '_> {
 struct Alone<'a> {
     log: Log<'a>,
     staged: Staged,
-    may_wait: bool,
 }
 
 impl Sink for Alone<'_> {
@@ -261,7 +248,7 @@ impl Sink for Alone<'_> {
     }
 
     fn may_wait(&self) -> bool {
-        self.may_wait
+        true
     }
 }
 

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! Group commit is the queue: while one fsync runs, others wait in it and share the next. A change
-//! that depends on what is stored (a vector of a point, a payload key) is made, mostly by a changer, out of what
+//! that depends on what is stored (a vector of a point, a payload key) is made by a changer out of what
 //! was applied before it, and comes back in pieces (see `change.rs`). Order is total, so replay is the same loop.
 //!
 //! The writer serves all collections, so it waits for none of them: a write that finds no memory, or whose collection
@@ -28,7 +28,7 @@ use crate::collection::catalog::Catalog;
 use crate::collection::health::FaultKind;
 use crate::inner::{StoreInner, idle};
 use crate::memtable::Memtable;
-use crate::state::request::{Change, Completion, MakeMeta, Piece, Reply, Request, Tell, Weight, What};
+use crate::state::request::{Change, Completion, MakeMeta, Piece, Reply, Request, Tell, What};
 use crate::write::append::{Asker, Logged, Pending, begin, parts_of};
 
 use crate::write::stalls::Hold;
@@ -234,16 +234,9 @@ impl Writer {
         self.shared.queue.put_back(Request::Write { collection, write, wait, memory, asker, done });
     }
 
-    /// A changer does it, and what is small and has nobody waiting behind it is done here: the way to a changer and back takes
-    /// longer than reading a few points. Where there is no changer (the simulator) all is done here.
-    fn change(&mut self, mut change: Change) {
+    /// A changer does it; where there is none (the simulator), it is done here.
+    fn change(&mut self, change: Change) {
         let shared = self.shared.clone();
-        if Weight::of(&change.write).is_some() && shared.queue.is_empty() {
-            match self.change_at_once(change) {
-                Some(must_wait) => change = must_wait,
-                None => return,
-            }
-        }
         if !shared.single_threaded.load(Ordering::SeqCst) {
             return shared.queue.hand_on(change);
         }
@@ -252,34 +245,6 @@ impl Writer {
         let mut log = |pieces| self.see_through(&collection, pieces);
         let made = group::see_through(&shared, &collection, changes, &mut log);
         made.into_iter().for_each(|(change, outcome)| change.answer.give_unless(shared.next_seqno(), outcome));
-    }
-
-    /// Makes a change that waits for nothing; gives back one that finds no memory or too long a log for the moment.
-    fn change_at_once(&mut self, change: Change) -> Option<Change> {
-        let (shared, collection) = (self.shared.clone(), change.collection.clone());
-        let mut log =
-            |pieces: Vec<Piece>| pieces.into_iter().map(|piece| Some(self.log_at_once(&collection, piece))).collect();
-        match group::make_at_once(&shared, &collection, &change, &mut log) {
-            Err(error) if error.kind().is_memory() => Some(change),
-            outcome => {
-                change.answer.give_unless(shared.next_seqno(), outcome);
-                None
-            }
-        }
-    }
-
-    /// Logs a piece and applies it.
-    fn log_at_once(&mut self, collection: &Arc<Collection>, piece: Piece) -> Result<()> {
-        let logged = supervise::caught("a write", || self.log_piece(collection, piece));
-        if let Err(error) = &logged
-            && self.logged() != self.covered
-        {
-            self.diverge(Some(collection), error);
-        }
-        match logged? {
-            Some(_) => Err(Error::busy("the change must wait until what is new is written out")),
-            None => self.flush_checked().and_then(|()| self.log.check_open()),
-        }
     }
 
     /// Logs and applies pieces where there are no changers. After one that failed none is logged.
