@@ -159,6 +159,7 @@ impl<S: Store> Exec<S> {
         self.staged += 1;
         self.core.needs.clear();
         self.core.looks.clear();
+        self.core.walked = 0;
         self.core.locked = None;
         self.core.asked.forget();
         let Around { store, trees, pages, reads, log_end } = *around;

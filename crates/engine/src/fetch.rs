@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   parked commands ─► their keys, of each tree ─► get_many: all pages of a step in one submission ─► each command staged anew
+//!   one that walks along a range ─► a piece of it (`walk.rs`), beside the records of its keys       ─► staged anew
 //! ```
 //!
 //! A record stays the newest of its key while the command holds the key.
@@ -52,11 +53,7 @@ impl Fetched {
 
     /// Reads below the memtable of a tree what a walk or a count needs.
     pub(crate) fn look(&mut self, tree: &Tree, pages: &Pages, look: &Look) -> Result<()> {
-        let (account, memory) = (self.account.clone(), &mut self.memory);
-        self.walks.look(tree, (pages, &account), look, &mut |bytes| match &mut *memory {
-            Some(memory) => memory.grow(bytes),
-            none => account.try_reserve(bytes).map(|memory| *none = Some(memory)),
-        })
+        self.walks.look(tree, (pages, &self.account), look)
     }
 
     /// What was read under a key: `Some(None)`: there is no record.

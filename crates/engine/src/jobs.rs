@@ -96,7 +96,13 @@ pub(crate) fn run_fetcher<S: Store>(inner: &Inner<S>) -> Result<()> {
 
 /// Reads what parked commands need, and stages them anew. False: none is parked.
 fn fetch_some<S: Store>(inner: &Inner<S>) -> bool {
-    let mut reading = Reading { inner, parked: inner.exec.lock().queue.take_fetch(FETCH_MAX).collect() };
+    // Who walks keeps those waiting whose records come in one batch no longer than one walk takes.
+    let batch = fetch_batch(inner, FETCH_MAX, false);
+    fetch_batch(inner, 1, true) || batch
+}
+
+fn fetch_batch<S: Store>(inner: &Inner<S>, most: usize, walks: bool) -> bool {
+    let mut reading = Reading { inner, parked: inner.exec.lock().queue.take_fetch(most, walks).collect() };
     if reading.parked.is_empty() {
         return false;
     }

@@ -229,9 +229,11 @@ impl<S: Store> Queue<S> {
         self.take(first)
     }
 
-    /// Those whose records are read next, the oldest first. They are told apart by their tickets until [`Queue::was_read`].
-    pub(crate) fn take_fetch(&mut self, most: usize) -> impl Iterator<Item = Waiting<S>> {
-        let some: Vec<Owner> = self.fetch.iter().copied().take(most).collect();
+    /// Those whose records are read next, the oldest first: who needs records of keys alone, or who walks along ranges, which takes
+    /// longer. They are told apart by their tickets until [`Queue::was_read`].
+    pub(crate) fn take_fetch(&mut self, most: usize, walks: bool) -> impl Iterator<Item = Waiting<S>> {
+        let is_it = |ticket: &&Owner| self.all.get(*ticket).is_some_and(|waiting| waiting.looks.is_empty() != walks);
+        let some: Vec<Owner> = self.fetch.iter().filter(is_it).copied().take(most).collect();
         self.reading.extend(some.iter().map(|ticket| (*ticket, false)));
         some.into_iter().filter_map(|ticket| self.take(ticket))
     }

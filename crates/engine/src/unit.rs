@@ -1,7 +1,7 @@
 //! A unit: the changes of one command, whole or dropped.
 //!
 //! ```text
-//!   get ─► memtable (private) ─► frozen memtables ─► what was fetched for it ─► runs, of what is in memory
+//!   get ─► memtable (private) ─► what was fetched for it ─► frozen memtables ─► runs, of what is in memory
 //!                                                                                └─ not there: a miss, named
 //!   put ─► weight against the newest record ─► memtable + the group's bytes
 //! ```
@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub(crate) needs: Vec<Key>,
     /// Ranges that it walks or counts, in the same way.
     pub(crate) looks: Vec<Look>,
+    /// Bytes of records that the command under way has walked along.
+    pub(crate) walked: u64,
     /// The key that somebody else holds, for which it waits.
     pub(crate) locked: Option<Key>,
     pub(crate) asked: Asked,
@@ -121,6 +123,7 @@ impl Core {
             cannot_wake: None,
             needs: Vec::new(),
             looks: Vec::new(),
+            walked: 0,
             locked: None,
             asked: Asked::default(),
         }
@@ -262,8 +265,8 @@ impl Unit<'_> {
     }
 
     /// Removes all keys from one on and below another by one record. None of them may ever be written again, and no count may
-    /// cross the border of the range. Until a merge has dropped it, a look-up of a key inside may still show its record: whoever
-    /// deletes a range knows what he deleted. It waits for commands and large units that hold a part of the range.
+    /// cross the border of the range. Until a merge has dropped it, a look-up of a key inside, and a walk that begins inside, may
+    /// still show its record: whoever deletes a range knows what he deleted. It waits for commands and large units that hold a part of the range.
     pub fn delete_range(&mut self, tree: usize, from: &[u8], to: &[u8]) -> Result<()> {
         self.touch_range(tree, from, to)?;
         self.write(tree, &Entry { key: from, value: Value::DeletedTo(to), weight: 0, first: false })

@@ -7,23 +7,28 @@
 //! ```
 //!
 //! Nothing is held for a piece: what is below the memtable stays as it is until the memtable is frozen or a large unit is
-//! installed, which the piece's stamp shows; it is read again then.
+//! installed, which the piece's stamp shows; it is read again then. A walk is bounded: what is longer is read through a view.
 
 use crate::fetch::copied;
 use crate::keylocks::KeyRange;
 use crate::tree::{Stamp, Tree};
 use crate::unit::{Miss, Unit};
 use ramekin_base::{Error, Kind, Result, nonblocking};
-use ramekin_memory::Account;
+use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
 use ramekin_runs::{Entry, Range, Value};
 
-/// Records of a piece at most, and about how many bytes.
+/// Records of a piece: the first one is short, each is twice as long as the one before, up to this, and about so many bytes.
+const PIECE_FIRST: usize = 64;
 const PIECE_RECORDS: usize = 1024;
 const PIECE_BYTES: u64 = 256 << 10;
 /// What a record of a piece takes besides its key and value, and what a piece or a count does.
 const RECORD_COST: u64 = 64;
 const LOOK_COST: u64 = 192;
+/// Bytes of records that a command walks along at most each time that it is staged, tombstones included: all others wait meanwhile.
+const WALK_MOST: u64 = 4 << 20;
+/// A command whose pieces were stale so often is refused.
+const STALE_MOST: u32 = 16;
 
 /// What a command has to read of a range.
 pub(crate) struct Look {
@@ -47,7 +52,9 @@ impl Look {
 #[derive(Default)]
 pub(crate) struct Walks {
     pieces: Vec<Piece>,
-    counts: Vec<(KeyRange, Stamp, i64)>,
+    counts: Vec<Count>,
+    /// How often something was read that had changed by then.
+    stale: u32,
 }
 
 /// All records below the memtable from one key on and below another.
@@ -55,56 +62,82 @@ struct Piece {
     range: KeyRange,
     stamp: Stamp,
     /// In the order of their keys.
-    records: Vec<Copied>,
+    records: Vec<(Box<[u8]>, Copied)>,
+    _memory: Reservation,
 }
 
-/// A key and its value; without one it is deleted there.
-type Copied = (Box<[u8]>, Option<Box<[u8]>>);
+/// What stands under a key.
+enum Copied {
+    Value(Box<[u8]>),
+    Deleted,
+    DeletedTo(Box<[u8]>),
+}
 
-/// Books bytes.
-type Book<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+/// Live elements below the memtable.
+struct Count {
+    range: KeyRange,
+    stamp: Stamp,
+    count: i64,
+    _memory: Reservation,
+}
 
 impl Walks {
-    pub(crate) fn look(
-        &mut self,
-        tree: &Tree,
-        (pages, account): (&Pages, &Account),
-        look: &Look,
-        book: Book<'_>,
-    ) -> Result<()> {
-        book(look.bytes())?;
-        let (state, KeyRange { from, to, .. }) = (tree.state(), &look.range);
-        let stamp = state.stamp();
+    /// Reads what a walk or a count needs; `account` pays.
+    pub(crate) fn look(&mut self, tree: &Tree, (pages, account): (&Pages, &Account), look: &Look) -> Result<()> {
+        let state = tree.state();
+        self.forget_stale(look.range.tree, state.stamp())?;
+        let (mut memory, KeyRange { from, to, .. }) = (account.try_reserve(look.bytes())?, &look.range);
         if look.what == What::Count {
-            let count = state.below.count(pages, from, to)?;
-            self.counts.push((look.range.clone(), stamp, count));
+            let (range, count) = (look.range.clone(), state.below.count(pages, from, to)?);
+            self.counts.push(Count { range, stamp: state.stamp(), count, _memory: memory });
             return Ok(());
         }
+        let most = (PIECE_FIRST << self.pieces.len().min(8)).min(PIECE_RECORDS);
         let mut walk = state.below.range(pages, account)?;
         walk.seek(from)?;
-        let (mut records, mut bytes, mut end) = (Vec::new(), 0, to.clone());
+        let (mut records, mut end) = (Vec::new(), to.clone());
         while let Some(found) = walk.entry()?.filter(|found| *found.entry.key < **to) {
             let key = found.entry.key;
-            if records.len() == PIECE_RECORDS || bytes >= PIECE_BYTES {
+            if records.len() == most || memory.bytes() >= PIECE_BYTES {
                 end = key.into();
                 break;
             }
-            let value: Option<Box<[u8]>> = match (found.entry.value, found.big()) {
-                (Value::Inline(value), _) => Some(value.into()),
-                (_, Some(big)) => Some(copied(pages, account, &big)?.0),
-                _ => None,
+            memory.grow(RECORD_COST + (key.len() + inline(&found.entry).map_or(0, <[u8]>::len)) as u64)?;
+            let mut passed = None;
+            let value = match (found.entry.value, found.big()) {
+                (Value::Inline(value), _) => Copied::Value(value.into()),
+                (Value::DeletedTo(end), _) => {
+                    passed = Some(end.to_vec());
+                    Copied::DeletedTo(end.into())
+                }
+                (_, Some(big)) => {
+                    let (value, its) = copied(pages, account, &big)?;
+                    memory.join(its)?;
+                    Copied::Value(value)
+                }
+                _ => Copied::Deleted,
             };
-            let more = RECORD_COST + (key.len() + value.as_ref().map_or(0, |value| value.len())) as u64;
-            book(more)?;
-            bytes += more;
             records.push((key.into(), value));
-            walk.advance()?;
+            match passed {
+                Some(end) => walk.seek(&end)?,
+                None => walk.advance()?,
+            }
         }
         let range = KeyRange { to: end, ..look.range.clone() };
-        // What is stale by now is of no use.
-        self.pieces.retain(|piece| piece.range.tree != range.tree || piece.stamp == stamp);
-        self.pieces.push(Piece { range, stamp, records });
+        self.pieces.push(Piece { range, stamp: state.stamp(), records, _memory: memory });
         Ok(())
+    }
+
+    /// Gives back what was read of a tree that has changed since. A command for which that was in vain again and again is refused.
+    fn forget_stale(&mut self, tree: usize, stamp: Stamp) -> Result<()> {
+        let before = self.pieces.len() + self.counts.len();
+        self.pieces.retain(|piece| piece.range.tree != tree || piece.stamp == stamp);
+        self.counts.retain(|count| count.range.tree != tree || count.stamp == stamp);
+        self.stale += u32::from(self.pieces.len() + self.counts.len() < before);
+        match self.stale > STALE_MOST {
+            true => Err(Error::busy("the range changes faster than it can be read; try again, or read it by parts")),
+            false => Ok(()),
+        }
     }
 
     fn piece(&self, tree: usize, key: &[u8], stamp: Stamp) -> Option<&Piece> {
@@ -113,26 +146,34 @@ impl Walks {
 
     fn count(&self, tree: usize, (from, to): (&[u8], &[u8]), stamp: Stamp) -> Option<i64> {
         let is_it = |range: &KeyRange| range.tree == tree && *range.from == *from && *range.to == *to;
-        self.counts.iter().find(|(range, of, _)| *of == stamp && is_it(range)).map(|(.., count)| *count)
+        self.counts.iter().find(|count| count.stamp == stamp && is_it(&count.range)).map(|count| count.count)
     }
 }
 
 /// Is shown a key and its value; false: the walk may end.
 type Each<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
 
+/// Where a walk goes from a record.
+enum Next {
+    On,
+    To(Vec<u8>),
+    End,
+}
+
 impl Unit<'_> {
     /// Shows what is there from one key on and below another, in the order of keys, until `each` says that it has enough. It shows
-    /// the beginning anew where the unit is staged again.
+    /// the beginning anew where the unit is staged again. Refused where it comes to more than 4 MiB of records for one command.
     pub fn range(&mut self, tree: usize, (from, to): (&[u8], &[u8]), each: Each<'_>) -> Result<()> {
         let (state, mut at) = (self.trees[tree].state(), from.to_vec());
         while *at < *to {
             let piece = self.fetched.and_then(|fetched| fetched.walks().piece(tree, &at, state.stamp()));
             let Some(piece) = piece else { return self.walk(tree, (&at, to), each) };
             let end = to.min(&piece.range.to);
-            if !self.walk_piece(tree, piece, (&at, end), each)? {
-                return Ok(());
+            match self.walk_piece(tree, piece, (&at, end), each)? {
+                Next::On => at = end.to_vec(),
+                Next::To(past) => at = past.max(end.to_vec()),
+                Next::End => return Ok(()),
             }
-            at = end.to_vec();
         }
         Ok(())
     }
@@ -156,53 +197,72 @@ impl Unit<'_> {
 
     /// Of what is in memory.
     fn walk(&mut self, tree: usize, (from, to): (&[u8], &[u8]), each: Each<'_>) -> Result<()> {
-        let state = self.trees[tree].state();
-        let newest = self.core.drafts[tree].memtable.walk();
+        let (state, core) = (self.trees[tree].state(), &mut *self.core);
+        let (newest, walked) = (core.drafts[tree].memtable.walk(), &mut core.walked);
         let mut refused = None;
-        let walked = nonblocking::scope(|| {
-            let mut walk = state.below.range_below(Some(newest), self.pages, self.reads)?;
+        let done = nonblocking::scope(|| {
+            let mut walk = state.below.range_below(newest, self.pages, self.reads)?;
             walk.seek(from)?;
-            while show(&walk, to, (self.pages, self.reads), each, &mut refused)? {
-                walk.advance()?;
+            loop {
+                // What the store or a bound refuses is no page that is missing.
+                let mut noted = |bytes| note(walked, bytes);
+                let next = show(&walk, to, (self.pages, self.reads), &mut noted, each, &mut refused)?;
+                match next {
+                    Next::On => walk.advance()?,
+                    Next::To(past) => walk.seek(&past)?,
+                    Next::End => return Ok(()),
+                }
             }
-            Ok(())
         });
-        match (refused, walked) {
+        match (refused, done) {
             (Some(refused), _) => Err(refused),
             (None, Err(error)) => Err(self.misses((tree, from, to), What::Records, error)),
             (None, Ok(())) => Ok(()),
         }
     }
 
-    /// Of the memtable and a piece of what is below it. False: `each` has enough.
-    fn walk_piece(&self, tree: usize, piece: &Piece, (from, to): (&[u8], &[u8]), each: Each<'_>) -> Result<bool> {
-        let mut newest = self.core.drafts[tree].memtable.walk();
+    /// Of the memtable and a piece of what is below it.
+    fn walk_piece(&mut self, tree: usize, piece: &Piece, (from, to): (&[u8], &[u8]), each: Each<'_>) -> Result<Next> {
+        let core = &mut *self.core;
+        let (mut newest, walked) = (core.drafts[tree].memtable.walk(), &mut core.walked);
+        let place = |key: &[u8]| piece.records.partition_point(|(it, _)| **it < *key);
         newest.seek(from);
-        let below = piece.records.partition_point(|(key, _)| **key < *from);
-        let mut below = piece.records[below..].iter().take_while(|(key, _)| **key < *to).peekable();
+        let mut below = place(from);
         loop {
             let above = newest.entry().filter(|entry| *entry.key < *to);
-            let beneath = below.peek().copied();
-            let Some(key) = above.map(|entry| entry.key).into_iter().chain(beneath.map(|(key, _)| &**key)).min() else {
-                return Ok(true);
-            };
+            let beneath = piece.records.get(below).filter(|(key, _)| **key < *to);
+            let keys = above.map(|entry| entry.key).into_iter().chain(beneath.map(|(key, _)| &**key));
+            let Some(key) = keys.min() else { return Ok(Next::On) };
             let is_newest = above.is_some_and(|entry| entry.key == key);
             let is_below = beneath.is_some_and(|(it, _)| **it == *key);
-            let value = match above.filter(|_| is_newest) {
-                Some(entry) => inline(&entry),
-                None => beneath.and_then(|(_, value)| value.as_deref()),
+            let value = match (above.filter(|_| is_newest), beneath) {
+                (Some(entry), _) => entry.value,
+                (None, Some((_, Copied::Value(value)))) => Value::Inline(value),
+                (None, Some((_, Copied::DeletedTo(end)))) => Value::DeletedTo(end),
+                (None, _) => Value::Deleted,
             };
-            if let Some(value) = value
-                && !each(key, value)?
-            {
-                return Ok(false);
+            note(walked, key.len())?;
+            match value {
+                Value::Inline(value) => {
+                    note(walked, value.len())?;
+                    if !each(key, value)? {
+                        return Ok(Next::End);
+                    }
+                }
+                // All that lies there is older.
+                Value::DeletedTo(end) if end >= to => return Ok(Next::To(end.to_vec())),
+                Value::DeletedTo(end) => {
+                    let end = end.to_vec();
+                    below = place(&end);
+                    newest.seek(&end);
+                    continue;
+                }
+                Value::Deleted | Value::Big(_) => {}
             }
             if is_newest {
                 newest.next();
             }
-            if is_below {
-                below.next();
-            }
+            below += usize::from(is_below);
         }
     }
 
@@ -216,28 +276,39 @@ impl Unit<'_> {
     }
 }
 
-/// Shows the record on which a walk stands. False: the walk ends there, or `each` has enough, or it refused.
+/// Counts what a command has walked along.
+fn note(walked: &mut u64, bytes: usize) -> Result<()> {
+    *walked += bytes as u64;
+    match *walked > WALK_MOST {
+        true => Err(Error::too_large(format!("one command walks along more than {WALK_MOST} bytes of records"))),
+        false => Ok(()),
+    }
+}
+
+/// Shows the record on which a walk stands. What is `refused` ends it.
 fn show(
     walk: &Range,
     to: &[u8],
     (pages, reads): (&Pages, &Account),
+    note: &mut dyn FnMut(usize) -> Result<()>,
     each: Each<'_>,
     refused: &mut Option<Error>,
-) -> Result<bool> {
-    let Some(found) = walk.entry()?.filter(|found| found.entry.key < to) else { return Ok(false) };
-    let shown = match (inline(&found.entry), found.big()) {
-        (Some(value), _) => each(found.entry.key, value),
-        (None, Some(big)) => {
-            let (value, _memory) = copied(pages, reads, &big)?;
-            each(found.entry.key, &value)
+) -> Result<Next> {
+    let Some(found) = walk.entry()?.filter(|found| found.entry.key < to) else { return Ok(Next::End) };
+    let (key, big) = (found.entry.key, found.big());
+    let copied = big.map(|big| copied(pages, reads, &big)).transpose()?;
+    let value = copied.as_ref().map(|(value, _)| &**value).or(inline(&found.entry));
+    let shown =
+        note(key.len() + value.map_or(0, <[u8]>::len)).and_then(|()| value.map_or(Ok(true), |value| each(key, value)));
+    Ok(match (shown, found.entry.value) {
+        (Ok(true), Value::DeletedTo(end)) => Next::To(end.to_vec()),
+        (Ok(true), _) => Next::On,
+        (Ok(false), _) => Next::End,
+        (Err(error), _) => {
+            *refused = Some(error);
+            Next::End
         }
-        (None, None) => Ok(true),
-    };
-    // What the store refuses is no page that is missing.
-    Ok(shown.unwrap_or_else(|error| {
-        *refused = Some(error);
-        false
-    }))
+    })
 }
 
 fn inline<'a>(entry: &Entry<'a>) -> Option<&'a [u8]> {

@@ -30,6 +30,8 @@ enum Command {
     PutMany(usize, u64, u64),
     Get(usize, u64),
     DeleteRange(u64, u64),
+    /// Whether the keys from one on and below another are these: all of a third range but those of a fourth.
+    Are((u64, u64), (u64, u64)),
 }
 
 fn key_of(key: u64) -> [u8; 8] {
@@ -51,6 +53,14 @@ impl Store for Pair {
                 (*first..first + count).try_for_each(|key| unit.put(*tree, &key_of(key), &[7; 100])).map(|()| true)
             }
             Command::Get(tree, key) => unit.get(*tree, &key_of(*key), |value| value.is_some()),
+            Command::Are((from, to), (gone, back)) => {
+                let (mut expected, mut is_right) = ((*from..*to).filter(|key| !(*gone..*back).contains(key)), true);
+                unit.range(PLAIN, (&key_of(*from), &key_of(*to)), &mut |key, _| {
+                    is_right &= expected.next().is_some_and(|it| key_of(it) == key);
+                    Ok(true)
+                })?;
+                Ok(is_right && expected.next().is_none())
+            }
             Command::DeleteRange(from, to) => unit.delete_range(PLAIN, &key_of(*from), &key_of(*to)).map(|()| true),
         };
         done.map(Staged::Done)
@@ -265,4 +275,49 @@ fn a_range_is_deleted_when_nobody_holds_any_key_of_it() {
     store.engine.bulk(PLAIN, (&key_of(1_100), &key_of(1_110)), made).unwrap();
     assert!(waits.unwrap().try_recv().unwrap().unwrap());
     assert!(store.is_there(PLAIN, 1_200));
+}
+
+#[test]
+fn a_walk_passes_a_range_that_was_deleted_wherever_its_record_lies() {
+    let store = filled(4);
+    let are = |store: &Opened, gone: (u64, u64)| {
+        let answer = store.submit(Command::Are((100, 1_900), gone));
+        store.steps();
+        assert!(answer.try_recv().unwrap().unwrap(), "{gone:?}");
+    };
+    are(&store, (0, 0));
+    // In the memtable, over runs; then in a run, and read anew, in pieces.
+    store.engine.execute(Command::DeleteRange(400, 600)).unwrap();
+    are(&store, (400, 600));
+    store.engine.flush().unwrap();
+    are(&store, (400, 600));
+    store.engine.close().unwrap();
+    let store = opened(store.disk.clone());
+    are(&store, (400, 600));
+    // Over a piece that is copied.
+    store.engine.close().unwrap();
+    let store = opened(store.disk.clone());
+    store.engine.execute(Command::DeleteRange(600, 1_900)).unwrap();
+    let answer = store.submit(Command::Are((100, 2_000), (400, 1_900)));
+    store.steps();
+    assert!(answer.try_recv().unwrap().unwrap());
+}
+
+#[test]
+fn a_walk_that_is_too_long_is_refused_with_what_is_allowed() {
+    let store = filled(4);
+    let many = 64 << 10;
+    for first in (10_000..10_000 + many).step_by(1_000) {
+        store.engine.execute(Command::PutMany(PLAIN, first, 1_000)).unwrap();
+    }
+    for cold in [false, true] {
+        if cold {
+            store.engine.flush().unwrap();
+        }
+        let answer = store.submit(Command::Are((10_000, 10_000 + 2 * many), (0, 0)));
+        store.steps();
+        let error = answer.try_recv().unwrap().unwrap_err();
+        assert!(error.kind() == Kind::TooLarge && error.message().contains("4194304 bytes"), "{error}");
+    }
+    assert_eq!(store.engine.stats().waiting, 0);
 }

@@ -12,16 +12,16 @@ use crate::entry::{Entry, Value};
 use crate::file::RunFile;
 use crate::format::BlockAt;
 use crate::run::Run;
-use ramekin_base::Result;
 use ramekin_base::limits::PAGE;
+use ramekin_base::{Result, nonblocking};
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::{Pages, Stream};
 use std::sync::Arc;
 
 /// Pages of a window at most, unless one block has more.
 const WINDOW_PAGES: u32 = 16;
-/// What a walk holds: its window, a decoded block of the index, and a key.
-pub(crate) const WALK_BYTES: u64 = 64 * PAGE as u64 / 2;
+/// What a walk holds besides its window, a decoded block of the index, and a key, which is no longer than a block.
+const WALK_BYTES: u64 = 4 << 10;
 
 pub(crate) struct RunCursor {
     run: Arc<Run>,
@@ -220,9 +220,10 @@ impl RunCursor {
         if self.window_file == self.file && inside && !self.window.is_empty() {
             return Ok(());
         }
-        let mut pages = wanted.pages;
+        // Who may not wait wants no page more than he needs.
+        let (mut pages, ahead) = (wanted.pages, if nonblocking::is_set() { 1 } else { self.ahead });
         for next in &self.blocks[at + 1..] {
-            if next.page != wanted.page + pages || pages + next.pages > self.ahead {
+            if next.page != wanted.page + pages || pages + next.pages > ahead {
                 break;
             }
             pages += next.pages;
@@ -234,7 +235,7 @@ impl RunCursor {
 
     fn read(&mut self, page: u32, pages: u32) -> Result<()> {
         let (at, len) = (u64::from(page) * PAGE as u64, pages as usize * PAGE);
-        let needed = WALK_BYTES.max(len as u64 + WALK_BYTES / 2);
+        let needed = WALK_BYTES + 2 * len as u64 + (self.blocks.capacity() * size_of::<BlockAt>()) as u64;
         if needed > self.memory.bytes() {
             self.memory.grow(needed - self.memory.bytes())?;
         }

@@ -34,9 +34,9 @@ mod writer;
 pub use entry::{Entry, Extent, INLINE_MAX, KEY_MAX, VALUE_MAX, Value};
 pub use file::RunFile;
 pub use format::Shape;
-pub use memtable::{MemoryCursor, Memtable, Root};
+pub use memtable::{MemoryCursor, Memtable, Root, UnitCursor};
 pub use run::Run;
-pub use view::{Big, Found, Range, View};
+pub use view::{Big, Found, Range, UnitRange, View};
 pub use writer::{Pieces, RunWriter};
 
 /// Decodes whatever stands there as the head of a file, as what an index says of a block, and as a block, in which `key` is

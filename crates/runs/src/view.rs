@@ -13,12 +13,14 @@ use crate::cursor::RunCursor;
 use crate::entry::{Entry, Extent, Value};
 use crate::file::RunFile;
 use crate::format::BlockAt;
-use crate::memtable::{MemoryCursor, Root};
+use crate::memtable::{MemoryCursor, Memtable, Root, UnitCursor};
 use crate::merge::{Merge, Source};
 use crate::run::Run;
 use ramekin_base::{Error, Result};
 use ramekin_memory::Account;
 use ramekin_pages::Pages;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 /// Pages of one batch of look-ups at most: a fetch of 1 MiB always finds room.
@@ -184,11 +186,16 @@ impl View {
 
     /// All records between two keys, in either direction; `account` pays for a window a run.
     pub fn range(&self, pages: &Pages, account: &Account) -> Result<Range> {
-        self.range_below(None, pages, account)
+        self.range_of(None, pages, account)
     }
 
     /// The same with a memtable on top, which is newer than all that is in the view.
-    pub fn range_below(&self, newest: Option<MemoryCursor>, pages: &Pages, account: &Account) -> Result<Range> {
+    pub fn range_below<'m>(&self, newest: UnitCursor<'m>, pages: &Pages, account: &Account) -> Result<UnitRange<'m>> {
+        let range = self.range_of(Some(newest.unbound()), pages, account)?;
+        Ok(UnitRange { range, _memtable: PhantomData })
+    }
+
+    fn range_of(&self, newest: Option<MemoryCursor>, pages: &Pages, account: &Account) -> Result<Range> {
         let roots = self.roots.iter().map(|root| MemoryCursor::new(root.clone()));
         let memory = newest.into_iter().chain(roots).map(|cursor| Ok(Source::Memory(cursor)));
         let runs = self.runs.iter().rev().map(|run| Ok(Source::Run(RunCursor::new(run.clone(), pages, account)?)));
@@ -273,5 +280,25 @@ impl Range {
     /// The record that the walk stands on.
     pub fn entry(&self) -> Result<Option<Found<'_>>> {
         Ok(self.0.entry()?.map(|merged| Found { entry: merged.entry, file: merged.file }))
+    }
+}
+
+/// A walk with a memtable on top that nobody writes meanwhile.
+pub struct UnitRange<'m> {
+    range: Range,
+    _memtable: PhantomData<&'m Memtable>,
+}
+
+impl Deref for UnitRange<'_> {
+    type Target = Range;
+
+    fn deref(&self) -> &Range {
+        &self.range
+    }
+}
+
+impl DerefMut for UnitRange<'_> {
+    fn deref_mut(&mut self) -> &mut Range {
+        &mut self.range
     }
 }

@@ -29,6 +29,7 @@ use node::{INNER_MAX, Inner, LEAF_MAX, Leaf, NODE};
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, BookedVec, Reservation, SharedReservation};
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Levels of inner nodes at most: 25 to that power is more than an arena holds.
@@ -89,6 +90,34 @@ pub struct Root {
     arena: Arc<Arena>,
     shape: Shape,
     version: u64,
+}
+
+/// A walk along a memtable that nobody writes meanwhile: it sees what is not published, too.
+pub struct UnitCursor<'m> {
+    cursor: MemoryCursor,
+    _memtable: PhantomData<&'m Memtable>,
+}
+
+impl UnitCursor<'_> {
+    /// Goes to the first record whose key is at least `key`.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.cursor.seek(key);
+    }
+
+    /// Goes to the next record.
+    pub fn next(&mut self) {
+        self.cursor.next();
+    }
+
+    /// The record; `None`: the cursor is past the end.
+    pub fn entry(&self) -> Option<Entry<'_>> {
+        self.cursor.entry()
+    }
+
+    /// Without what keeps it from outliving the memtable: whoever asks does that.
+    pub(crate) fn unbound(self) -> MemoryCursor {
+        self.cursor
+    }
 }
 
 /// A tree that can be read.
@@ -205,10 +234,10 @@ impl Memtable {
         Tree { arena: &self.arena, shape: self.root }.get(key)
     }
 
-    /// A walk along what the unit under way sees. It is at its end before the memtable is written again.
-    pub fn walk(&self) -> MemoryCursor {
+    /// A walk along what the unit under way sees.
+    pub fn walk(&self) -> UnitCursor<'_> {
         let root = Root { arena: self.arena.clone(), shape: self.root, version: self.version };
-        MemoryCursor::new(Arc::new(root))
+        UnitCursor { cursor: MemoryCursor::new(Arc::new(root)), _memtable: PhantomData }
     }
 
     /// The sum of the weights of the records below a key, as the unit under way sees them.

@@ -75,15 +75,7 @@ impl Writer {
             let full = self.log.uncommitted_bytes() > GROUP_BYTES;
             next = if full { None } else { self.take(false) };
         }
-        let flushed = supervise::caught("a commit of the log", || {
-            self.flush();
-            Ok(())
-        });
-        if let Err(error) = flushed {
-            // What the log holds of these is not known; whoever waits for them hears that.
-            self.diverge(None, &error);
-            self.pending.clear();
-        }
+        self.flush();
         // What failed of this is tried again at the next turn, and has been said.
         _ = supervise::caught("the writer's keeping of bounds", || {
             self.keep_bounds();
@@ -387,7 +379,18 @@ impl Writer {
         if self.pending.is_empty() {
             return Ok(());
         }
-        let committed = self.shared.timed(&self.shared.timings.commit, || self.log.commit());
+        let (shared, log) = (&self.shared, &mut self.log);
+        let committed =
+            supervise::caught("a commit of the log", || Ok(shared.timed(&shared.timings.commit, || log.commit())));
+        let committed = match committed {
+            Ok(committed) => committed,
+            Err(error) => {
+                // What the log holds of these is not known; whoever waits for them hears that, and it is not written again.
+                self.diverge(None, &error);
+                self.pending.clear();
+                return Err(error);
+            }
+        };
         self.note_log();
         let mut outcome = committed.as_ref().map(|_| ()).map_err(Clone::clone);
         for mut pending in std::mem::take(&mut self.pending) {
