@@ -117,9 +117,9 @@ def manifests() -> dict[Path, dict]:
 def test_every_dependency_has_a_user():
     unused = []
     for path, manifest in manifests().items():
-        places = {"dependencies": ["src"], "dev-dependencies": ["src", "tests", "examples", "benches"]}
+        places = {"dependencies": ["src"], "dev-dependencies": ["src", "tests", "examples", "benches"], "build-dependencies": ["build.rs"]}
         for table, folders in places.items():
-            files = [file for folder in folders for file in (path.parent / folder).rglob("*.rs")]
+            files = [file for folder in folders for file in [path.parent / folder, *(path.parent / folder).rglob("*.rs")] if file.suffix == ".rs" and file.exists()]
             text = "\n".join(file.read_text() for file in files)
             for name in manifest.get(table, {}):
                 if not re.search(rf"\b{name.replace('-', '_')}\b", text):
@@ -128,7 +128,7 @@ def test_every_dependency_has_a_user():
 
 
 def test_every_dependency_of_the_workspace_is_one_of_a_crate():
-    asked = {name for manifest in manifests().values() for table in ("dependencies", "dev-dependencies") for name in manifest.get(table, {})}
+    asked = {name for manifest in manifests().values() for table in ("dependencies", "dev-dependencies", "build-dependencies") for name in manifest.get(table, {})}
     known = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["dependencies"]
     of_nobody = {name for name in known if name not in asked and not name.startswith("ramekin-")}
     assert not of_nobody, of_nobody

@@ -14,6 +14,7 @@ mod check;
 mod cli;
 mod client;
 mod door;
+mod etcd;
 mod exit;
 mod lab;
 mod limits;

@@ -13,7 +13,7 @@
 
 use crate::exit::{Exit, Failure};
 use crate::settings::Settings;
-use crate::{VERSION, door, process, tls};
+use crate::{VERSION, door, etcd, process, tls};
 use ramekin_base::{Clock, Error, Kind, Result, Size, SystemClock, supervise};
 use ramekin_node::{Folder, Node, NodeOptions};
 use std::net::TcpListener;
@@ -55,7 +55,8 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
 
     let folder = Folder::take(&settings.data, settings.io)
         .map_err(|error| Failure::of_data(error.at(settings.data.display())))?;
-    let listener = settings.http.as_deref().map(listen).transpose()?;
+    let listener = settings.http.as_deref().map(|address| listen("http", address)).transpose()?;
+    let etcd_listener = settings.etcd.as_deref().map(|address| listen("etcd", address)).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(DOOR_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -83,13 +84,24 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     opening.abort();
     let node = opened?;
     announce(&settings, &node, listener.as_ref(), tls.is_some());
+    let versions = match etcd_listener {
+        Some(listener) => {
+            let store = etcd::open_store(&node).map_err(|error| Failure::of_data(explain(error, &settings)))?;
+            if let Ok(address) = listener.local_addr() {
+                tracing::info!("etcd on http://{address}; ready to serve client requests");
+            }
+            Some((store, listener))
+        }
+        None => None,
+    };
     process::drop_start_code();
+    let hosted = versions.as_ref().map(|(store, _)| store.hosted.clone());
 
-    let ended = runtime.block_on(serve(&settings, &node, clock, listener, tls, signals, fault));
+    let ended = runtime.block_on(serve(&settings, &node, clock, Doors { listener, tls, versions }, signals, fault));
     match ended {
         Ok(end) => {
             runtime.shutdown_timeout(left(end) / 2);
-            match in_time("the closing of the folder", left(end), move || node.close()) {
+            match in_time("the closing of the folder", left(end), move || close(&node, hosted.as_deref())) {
                 Some(Ok(())) => tracing::info!("stopped; everything acknowledged is on the disk"),
                 Some(Err(error)) => tracing::error!("stopped; everything acknowledged is in the log, but {error}"),
                 None => tracing::warn!("stopped while work was under way; everything acknowledged is in the log"),
@@ -99,6 +111,20 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
         // The folder is gone: flushing into it would only fail again.
         Err(failure) => Err(failure),
     }
+}
+
+fn close(node: &Node, versions: Option<&etcd::Hosted>) {
+    if let Some(Err(error)) = versions.map(|versions| versions.0.close()) {
+        tracing::error!("the store of versions: everything acknowledged is in the log, but {error}");
+    }
+    node.close();
+}
+
+/// What is listened on, and what for.
+struct Doors {
+    listener: Option<TcpListener>,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    versions: Option<(etcd::Store, TcpListener)>,
 }
 
 /// What is left of a stop that is to end then.
@@ -132,15 +158,17 @@ fn in_time(job: &'static str, at_most: Duration, work: impl FnOnce() + Send + 's
     }
 }
 
-/// Binds the address of the door.
-fn listen(address: &str) -> Result<TcpListener, Failure> {
+/// Binds the address of a door, which an option names.
+fn listen(option: &str, address: &str) -> Result<TcpListener, Failure> {
     let failure = |error: std::io::Error| {
         let next = match error.kind() {
-            std::io::ErrorKind::AddrInUse => "another process listens there; stop it or choose another --http",
-            std::io::ErrorKind::PermissionDenied => {
-                "a port below 1024 needs CAP_NET_BIND_SERVICE; choose another --http, or grant it"
+            std::io::ErrorKind::AddrInUse => {
+                format!("another process listens there; stop it or choose another --{option}")
             }
-            _ => "choose another --http",
+            std::io::ErrorKind::PermissionDenied => {
+                format!("a port below 1024 needs CAP_NET_BIND_SERVICE; choose another --{option}, or grant it")
+            }
+            _ => format!("choose another --{option}"),
         };
         Failure::new(Exit::Address, Error::io(format!("cannot listen on {address}: {error}; {next}")))
     };
@@ -179,14 +207,27 @@ async fn serve(
     settings: &Settings,
     node: &Node,
     clock: Arc<dyn Clock>,
-    listener: Option<TcpListener>,
-    tls: Option<Arc<rustls::ServerConfig>>,
+    doors: Doors,
     mut signals: Signals,
     fault: oneshot::Receiver<Error>,
 ) -> Result<Instant, Failure> {
     let (stop_door, door_stopped) = oneshot::channel::<Instant>();
+    let (stop_etcd, etcd_stopped) = oneshot::channel::<Instant>();
     node.make_way_for_doors();
-    let mut door = tokio::spawn(door::open(settings, node, clock, listener, tls, door_stopped)?);
+    let rest = door::open(settings, node, clock, doors.listener, doors.tls, door_stopped)?;
+    let etcd = match doors.versions {
+        Some((store, listener)) => Some(etcd::open(settings, node, &store, listener, etcd_stopped)?),
+        None => None,
+    };
+    let mut door = tokio::spawn(async move {
+        let etcd = async move {
+            match etcd {
+                Some(etcd) => etcd.await,
+                None => Ok(()),
+            }
+        };
+        tokio::try_join!(rest, etcd).map(|_| ())
+    });
     tokio::select! {
         name = signals.next() => tracing::info!("{name}: stopping within {} s; until shortly before, open requests may end", settings.drain.as_secs()),
         error = fault => {
@@ -203,6 +244,7 @@ async fn serve(
     let cut = end - (settings.drain / 4).min(CLOSING_MOST);
     // The door may be gone already; then there is nothing to stop.
     let _ = stop_door.send(cut);
+    let _ = stop_etcd.send(cut);
     let end = tokio::select! {
         ended = &mut door => {
             if !matches!(ended, Ok(Ok(()))) {

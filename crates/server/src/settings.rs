@@ -23,6 +23,7 @@ pub struct Settings {
     pub memory_from: String,
     /// `None`: the door is off.
     pub http: Option<String>,
+    pub etcd: Option<String>,
     pub io: Option<Engine>,
     pub api_key: Option<String>,
     pub read_only_api_key: Option<String>,
@@ -74,6 +75,7 @@ impl Settings {
             memory,
             memory_from,
             http: text("http").filter(|address| address != "off"),
+            etcd: text("etcd").filter(|address| address != "off"),
             io: all.get("io").map(str::parse).transpose()?,
             api_key: text("api-key"),
             read_only_api_key: text("read-only-api-key"),

@@ -17,6 +17,7 @@ pub const SERVE: &[Opt] = &[
         "Memory for the whole process, such as 256MiB; without it 80 % of the cgroup's limit, or half of the machine's memory",
     ),
     opt("http", Address, "127.0.0.1:6333", "Address of the REST door, or off"),
+    opt("etcd", Address, "off", "Address of etcd's door, such as 127.0.0.1:2379, or off"),
     opt(
         "io",
         Engine,

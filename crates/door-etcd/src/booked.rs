@@ -1,0 +1,118 @@
+//! Bodies of requests, booked as they come; and what pays for an answer, held until its bytes have left.
+//!
+//! ```text
+//!   frames ─► BookedBody: each is booked, or the request ends ─► the message ─► its command takes the bookings along
+//!   answer ─► HeldBody: drops what pays for it with itself
+//! ```
+
+use crate::errors;
+use bytes::Bytes;
+use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
+use ramekin_memory::{Account, Reservation};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use tonic::Status;
+
+/// What a message takes while it is decoded: its bytes as they came, and as they are.
+const TIMES: u64 = 2;
+
+/// What the body of one request has booked.
+#[derive(Clone, Default)]
+pub(crate) struct Bookings(Arc<Mutex<Vec<Reservation>>>);
+
+/// What a request has booked, for whoever takes its message.
+pub(crate) fn memory_of<T>(request: &tonic::Request<T>) -> Vec<Reservation> {
+    let bookings = request.extensions().get::<Bookings>();
+    bookings.map_or_else(Vec::new, |bookings| std::mem::take(&mut *bookings.0.lock()))
+}
+
+/// The body of a request. `is_stream`: of many small messages; what was booked for one serves the next.
+pub(crate) struct BookedBody<B> {
+    inner: B,
+    account: Account,
+    bookings: Bookings,
+    is_stream: bool,
+}
+
+impl<B> BookedBody<B> {
+    pub(crate) fn new(inner: B, account: Account, is_stream: bool) -> (Self, Bookings) {
+        let bookings = Bookings::default();
+        (Self { inner, account, bookings: bookings.clone(), is_stream }, bookings)
+    }
+
+    fn book(&self, bytes: u64) -> Result<(), Status> {
+        let mut held = self.bookings.0.lock();
+        let booked = match held.last_mut() {
+            Some(last) if self.is_stream => match last.bytes() < bytes {
+                true => last.grow(bytes - last.bytes()),
+                false => Ok(()),
+            },
+            Some(last) => last.grow(bytes),
+            None => self.account.try_reserve(bytes).map(|booked| held.push(booked)),
+        };
+        booked.map_err(|_| Status::resource_exhausted(errors::TOO_MANY_REQUESTS))
+    }
+}
+
+impl<B: Body<Data = Bytes> + Unpin> Body for BookedBody<B>
+where
+    B::Error: std::fmt::Display,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        polled.map(|frame| {
+            frame.map(|frame| {
+                let frame = frame.map_err(|error| Status::cancelled(format!("the request broke off: {error}")))?;
+                if let Some(data) = frame.data_ref() {
+                    self.book(TIMES * data.len() as u64)?;
+                }
+                Ok(frame)
+            })
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// The body of an answer, with what pays for it.
+pub(crate) struct HeldBody<B> {
+    inner: B,
+    _held: Option<Arc<Reservation>>,
+}
+
+impl<B> HeldBody<B> {
+    pub(crate) fn new(inner: B, held: Option<Arc<Reservation>>) -> Self {
+        Self { inner, _held: held }
+    }
+}
+
+impl<B: Body + Unpin> Body for HeldBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        Pin::new(&mut self.inner).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}

@@ -1,0 +1,157 @@
+//! The wire's messages as the store's requests, and its answers as messages.
+
+use crate::errors;
+use crate::wire::etcdserverpb as pb;
+use crate::wire::etcdserverpb::request_op::Request;
+use crate::wire::etcdserverpb::response_op::Response;
+use crate::wire::mvccpb;
+use ramekin_base::{Error, Result};
+use ramekin_versions::{
+    Compare, CompareResult, CompareTarget, DeleteRange, Deleted, Event, KeyRange, KeyValue, Op, OpReply, Order, Put,
+    Range, RangeReply, SortBy, Txn, errors as text,
+};
+
+fn keys(key: Vec<u8>, end: Vec<u8>) -> KeyRange {
+    KeyRange { key, end }
+}
+
+pub(crate) fn range(asked: pb::RangeRequest) -> Result<Range> {
+    let order = match asked.sort_order {
+        0 => Order::None,
+        1 => Order::Ascend,
+        2 => Order::Descend,
+        _ => return Err(Error::invalid(errors::INVALID_SORT)),
+    };
+    let sort_by = match asked.sort_target {
+        0 => SortBy::Key,
+        1 => SortBy::Version,
+        2 => SortBy::Create,
+        3 => SortBy::Mod,
+        4 => SortBy::Value,
+        _ => return Err(Error::invalid(errors::INVALID_SORT)),
+    };
+    Ok(Range {
+        keys: keys(asked.key, asked.range_end),
+        limit: asked.limit,
+        revision: asked.revision,
+        order,
+        sort_by,
+        keys_only: asked.keys_only,
+        count_only: asked.count_only,
+        min_mod: asked.min_mod_revision,
+        max_mod: asked.max_mod_revision,
+        min_create: asked.min_create_revision,
+        max_create: asked.max_create_revision,
+    })
+}
+
+pub(crate) fn put(asked: pb::PutRequest) -> Put {
+    let pb::PutRequest { key, value, lease, prev_kv, ignore_value, ignore_lease } = asked;
+    Put { key, value, lease, prev_kv, ignore_value, ignore_lease }
+}
+
+pub(crate) fn delete(asked: pb::DeleteRangeRequest) -> DeleteRange {
+    DeleteRange { keys: keys(asked.key, asked.range_end), prev_kv: asked.prev_kv }
+}
+
+pub(crate) fn txn(asked: pb::TxnRequest) -> Result<Txn> {
+    Ok(Txn {
+        compare: asked.compare.into_iter().map(compare).collect::<Result<_>>()?,
+        success: asked.success.into_iter().map(op).collect::<Result<_>>()?,
+        failure: asked.failure.into_iter().map(op).collect::<Result<_>>()?,
+    })
+}
+
+fn op(asked: pb::RequestOp) -> Result<Op> {
+    Ok(match asked.request {
+        Some(Request::RequestRange(asked)) => Op::Range(range(asked)?),
+        Some(Request::RequestPut(asked)) => Op::Put(put(asked)),
+        Some(Request::RequestDeleteRange(asked)) => Op::Delete(delete(asked)),
+        Some(Request::RequestTxn(asked)) => Op::Txn(txn(asked)?),
+        None => return Err(Error::invalid(text::KEY_NOT_FOUND)),
+    })
+}
+
+fn compare(asked: pb::Compare) -> Result<Compare> {
+    use pb::compare::TargetUnion;
+    let result = match asked.result {
+        0 => CompareResult::Equal,
+        1 => CompareResult::Greater,
+        2 => CompareResult::Less,
+        3 => CompareResult::NotEqual,
+        other => return Err(Error::invalid(format!("a comparison has no result {other}"))),
+    };
+    // What does not belong to the target counts as absent, and absent is zero, or empty.
+    let number = |union: Option<TargetUnion>| match (asked.target, union) {
+        (0, Some(TargetUnion::Version(it)))
+        | (1, Some(TargetUnion::CreateRevision(it)))
+        | (2, Some(TargetUnion::ModRevision(it)))
+        | (4, Some(TargetUnion::Lease(it))) => it,
+        _ => 0,
+    };
+    let target = match (asked.target, asked.target_union) {
+        (0, union) => CompareTarget::Version(number(union)),
+        (1, union) => CompareTarget::Create(number(union)),
+        (2, union) => CompareTarget::Mod(number(union)),
+        (3, Some(TargetUnion::Value(value))) => CompareTarget::Value(value),
+        (3, _) => CompareTarget::Value(Vec::new()),
+        (4, union) => CompareTarget::Lease(number(union)),
+        (other, _) => return Err(Error::invalid(format!("a comparison has no target {other}"))),
+    };
+    Ok(Compare { keys: keys(asked.key, asked.range_end), result, target })
+}
+
+pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
+    let KeyValue { key, create_revision, mod_revision, version, value, lease } = kv;
+    mvccpb::KeyValue { key, create_revision, mod_revision, version, value, lease }
+}
+
+pub(crate) fn event(event: Event) -> mvccpb::Event {
+    mvccpb::Event {
+        r#type: i32::from(event.is_delete),
+        kv: Some(key_value(event.kv)),
+        prev_kv: event.prev.map(key_value),
+    }
+}
+
+/// The header of an answer inside of a transaction: it has no ids.
+fn inner(revision: i64) -> Option<pb::ResponseHeader> {
+    Some(pb::ResponseHeader { revision, ..pb::ResponseHeader::default() })
+}
+
+pub(crate) fn range_response(reply: RangeReply, header: Option<pb::ResponseHeader>) -> pb::RangeResponse {
+    let kvs = reply.kvs.into_iter().map(key_value).collect();
+    pb::RangeResponse { header, kvs, more: reply.more, count: reply.count }
+}
+
+pub(crate) fn delete_response(deleted: Deleted, header: Option<pb::ResponseHeader>) -> pb::DeleteRangeResponse {
+    let prev_kvs = deleted.prev.into_iter().map(key_value).collect();
+    pb::DeleteRangeResponse { header, deleted: deleted.deleted, prev_kvs }
+}
+
+pub(crate) fn txn_response(
+    succeeded: bool,
+    replies: Vec<OpReply>,
+    header: Option<pb::ResponseHeader>,
+) -> pb::TxnResponse {
+    pb::TxnResponse { header, succeeded, responses: replies.into_iter().map(op_response).collect() }
+}
+
+fn op_response(reply: OpReply) -> pb::ResponseOp {
+    let response = match reply {
+        OpReply::Range(reply) => {
+            let header = inner(reply.revision);
+            Response::ResponseRange(range_response(reply, header))
+        }
+        OpReply::Put { revision, prev } => {
+            Response::ResponsePut(pb::PutResponse { header: inner(revision), prev_kv: prev.map(key_value) })
+        }
+        OpReply::Deleted { revision, deleted } => {
+            Response::ResponseDeleteRange(delete_response(deleted, inner(revision)))
+        }
+        OpReply::Txn { revision, succeeded, replies } => {
+            Response::ResponseTxn(txn_response(succeeded, replies, inner(revision)))
+        }
+    };
+    pb::ResponseOp { response: Some(response) }
+}

@@ -1,0 +1,145 @@
+//! What all services share: the store, who they are, and how work is done that may block.
+
+use crate::errors;
+use crate::wire::etcdserverpb::ResponseHeader;
+use ramekin_base::{Error, Kind, Lane, Result, nonblocking, supervise};
+use ramekin_memory::{Account, Reservation};
+use ramekin_versions::{Command, Held, Reply, Versions};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tonic::{Response, Status};
+
+/// Work for a thread that may block.
+pub type Job = Box<dyn FnOnce() + Send>;
+
+/// What the door stands on.
+pub struct Host {
+    pub versions: Versions,
+    /// The reader pool: runs a job on a thread that may block. `Busy` when its lane is full.
+    pub run: Arc<dyn Fn(Lane, Job) -> Result<()> + Send + Sync>,
+    /// Whoever opens the door says when something new is durable: the newest revision.
+    pub changed: watch::Receiver<i64>,
+    pub account: Account,
+    /// Connections at most.
+    pub connections: usize,
+    pub name: String,
+    pub client_urls: Vec<String>,
+    pub peer_urls: Vec<String>,
+    pub cluster_token: String,
+    /// Between two messages to a watcher that asked for progress.
+    pub progress_every: Duration,
+    pub max_txn_ops: usize,
+    pub max_request_bytes: usize,
+    /// Bytes of the store at most; `None`: as the disk has.
+    pub quota: Option<u64>,
+}
+
+/// The door of a process. Clones are handles to the same one.
+#[derive(Clone)]
+pub struct Door {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) host: Host,
+    pub(crate) member: u64,
+    pub(crate) cluster: u64,
+    /// Bodies of requests.
+    pub(crate) bodies: Account,
+}
+
+/// A single member's term.
+pub(crate) const TERM: u64 = 2;
+/// The version of etcd whose surface this is.
+pub(crate) const VERSION: &str = "3.7.1";
+pub(crate) const CLUSTER_VERSION: &str = "3.7.0";
+
+impl Door {
+    pub fn open(host: Host) -> Self {
+        let (member, cluster) = ids(&host.peer_urls, &host.cluster_token);
+        let bodies = host.account.child("bodies", "requests x their messages").transient();
+        Self { inner: Arc::new(Inner { host, member, cluster, bodies }) }
+    }
+
+    pub(crate) fn versions(&self) -> &Versions {
+        &self.inner.host.versions
+    }
+
+    pub(crate) fn header(&self, revision: i64) -> Option<ResponseHeader> {
+        let Inner { member, cluster, .. } = *self.inner;
+        Some(ResponseHeader { cluster_id: cluster, member_id: member, revision, raft_term: TERM })
+    }
+
+    /// Does a command; waits for it without holding a thread.
+    pub(crate) async fn command(&self, command: Command, memory: Vec<Reservation>) -> Result<Held<Reply>, Status> {
+        let (tell, told) = oneshot::channel();
+        // Whoever asked may be gone.
+        self.versions().submit(command, memory, move |answer| drop(tell.send(answer)));
+        match told.await {
+            Ok(answer) => answer.map_err(|error| errors::status(&error)),
+            Err(_) => Err(Status::unavailable(errors::STOPPED)),
+        }
+    }
+
+    /// Does work that reads: here, if it is small and all that it needs is in memory, else on a thread that may wait.
+    pub(crate) async fn read<T: Send + 'static>(
+        &self,
+        is_small: bool,
+        work: impl Fn(&Versions) -> Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        if is_small {
+            match nonblocking::scope(|| work(self.versions())) {
+                Err(error) if error.kind() == Kind::Busy => {}
+                done => return done.map_err(|error| errors::status(&error)),
+            }
+        }
+        self.block(Lane::Reads, work).await
+    }
+
+    /// Does work on a thread that may wait.
+    pub(crate) async fn block<T: Send + 'static>(
+        &self,
+        lane: Lane,
+        work: impl FnOnce(&Versions) -> Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let (tell, told) = oneshot::channel();
+        let versions = self.versions().clone();
+        let job = move || drop(tell.send(supervise::caught("a request", || work(&versions))));
+        (self.inner.host.run)(lane, Box::new(job)).map_err(|error| errors::status(&error))?;
+        let done = told.await.unwrap_or_else(|_| Err(Error::closed("the server is stopping")));
+        done.map_err(|error| errors::status(&error))
+    }
+}
+
+/// An answer with what pays for it, until its bytes have left.
+pub(crate) fn answer<T>(message: T, memory: Option<Reservation>) -> Response<T> {
+    let mut response = Response::new(message);
+    if let Some(memory) = memory {
+        response.extensions_mut().insert(Arc::new(memory));
+    }
+    response
+}
+
+/// Member and cluster as etcd computes them: the first bytes of SHA-1 over the sorted addresses of peers and the token, and over the
+/// members.
+fn ids(peer_urls: &[String], token: &str) -> (u64, u64) {
+    use sha1::{Digest, Sha1};
+    let first = |hash: Sha1| {
+        let bytes = hash.finalize();
+        bytes.first_chunk::<8>().map_or(1, |first| u64::from_be_bytes(*first))
+    };
+    let mut sorted = peer_urls.to_vec();
+    sorted.sort_unstable();
+    let member = first(Sha1::new_with_prefix(sorted.concat() + token));
+    (member, first(Sha1::new_with_prefix(member.to_be_bytes())))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_ids_of_a_member_are_those_that_etcd_gives_it() {
+        let ids = super::ids(&["http://localhost:2380".to_owned()], "etcd-cluster");
+        assert_eq!(ids, (0x8e9e_05c5_2164_694d, 0xcdf8_1819_4e3a_8c32));
+    }
+}

@@ -1,0 +1,44 @@
+//! Errors of the store as etcd's clients know them: a text from their table, and the code that belongs to it.
+
+use ramekin_base::{Error, Kind};
+use ramekin_versions::errors as text;
+use tonic::{Code, Status};
+
+pub(crate) const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
+pub(crate) const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
+pub(crate) const INVALID_SORT: &str = "etcdserver: invalid sort option";
+pub(crate) const STOPPED: &str = "etcdserver: server stopped";
+
+/// The code of a text.
+fn code_of(message: &str) -> Option<Code> {
+    Some(match message {
+        text::KEY_NOT_PROVIDED
+        | text::KEY_NOT_FOUND
+        | text::VALUE_PROVIDED
+        | text::LEASE_PROVIDED
+        | text::TOO_MANY_OPS
+        | text::DUPLICATE_KEY
+        | text::TOO_LARGE
+        | INVALID_SORT => Code::InvalidArgument,
+        text::COMPACTED | text::FUTURE_REVISION | text::LEASE_TTL_TOO_LARGE => Code::OutOfRange,
+        text::LEASE_NOT_FOUND => Code::NotFound,
+        text::LEASE_EXISTS => Code::FailedPrecondition,
+        _ => return None,
+    })
+}
+
+/// An error as a client of etcd hears it.
+pub(crate) fn status(error: &Error) -> Status {
+    if let Some(code) = code_of(error.message()) {
+        return Status::new(code, error.message());
+    }
+    match error.kind() {
+        Kind::Busy | Kind::NoMemory => Status::resource_exhausted(TOO_MANY_REQUESTS),
+        Kind::NoSpace => Status::resource_exhausted(NO_SPACE),
+        Kind::TooLarge => Status::invalid_argument(text::TOO_LARGE),
+        Kind::Closed => Status::unavailable(STOPPED),
+        Kind::Cancelled => Status::cancelled("etcdserver: request canceled"),
+        Kind::Corrupt => Status::data_loss(format!("etcdserver: corrupt cluster: {error}")),
+        _ => Status::unknown(error.message()),
+    }
+}

@@ -1,0 +1,122 @@
+//! KV: reads on the reader pool or at once, changes as commands of the store.
+
+use crate::booked::memory_of;
+use crate::convert;
+use crate::door::{Door, answer};
+use crate::errors::status;
+use crate::wire::etcdserverpb as pb;
+use crate::wire::etcdserverpb::kv_server::Kv;
+use ramekin_base::Lane;
+use ramekin_versions::{Command, Held, Op, OpReply, Reply, Txn};
+use std::pin::Pin;
+use tokio_stream::Stream;
+use tonic::{Request, Response, Status};
+
+/// Keys that a read returns at most to be done at once.
+const SMALL: i64 = 16;
+
+#[tonic::async_trait]
+impl Kv for Door {
+    async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+        let asked = convert::range(request.into_inner()).map_err(|error| status(&error))?;
+        let is_small = asked.keys.is_one() || asked.count_only || (1..=SMALL).contains(&asked.limit);
+        let Held { value, memory } = self.read(is_small, move |versions| versions.range(&asked)).await?;
+        let header = self.header(value.revision);
+        Ok(answer(convert::range_response(value, header), memory))
+    }
+
+    type RangeStreamStream = Pin<Box<dyn Stream<Item = Result<pb::RangeStreamResponse, Status>> + Send>>;
+
+    async fn range_stream(
+        &self,
+        _request: Request<pb::RangeRequest>,
+    ) -> Result<Response<Self::RangeStreamStream>, Status> {
+        Err(Status::unimplemented("unknown method RangeStream for service etcdserverpb.KV"))
+    }
+
+    async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+        let memory = memory_of(&request);
+        let put = convert::put(request.into_inner());
+        put.check().map_err(|error| status(&error))?;
+        let Held { value, memory } = self.command(Command::Put(put), memory).await?;
+        match value {
+            Reply::Op { revision, reply: OpReply::Put { prev, .. } } => {
+                let prev_kv = prev.map(convert::key_value);
+                Ok(answer(pb::PutResponse { header: self.header(revision), prev_kv }, memory))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn delete_range(
+        &self,
+        request: Request<pb::DeleteRangeRequest>,
+    ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        let memory = memory_of(&request);
+        let delete = convert::delete(request.into_inner());
+        let Held { value, memory } = self.command(Command::Delete(delete), memory).await?;
+        match value {
+            Reply::Op { revision, reply: OpReply::Deleted { deleted, .. } } => {
+                Ok(answer(convert::delete_response(deleted, self.header(revision)), memory))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+        let memory = memory_of(&request);
+        let txn = convert::txn(request.into_inner()).map_err(|error| status(&error))?;
+        txn.check(self.inner.host.max_txn_ops).map_err(|error| status(&error))?;
+        let (revision, reply, memory) = if txn.is_read_only() {
+            let is_small = is_small(&txn);
+            let Held { value, memory } = self.read(is_small, move |versions| versions.read_txn(&txn)).await?;
+            let revision = match &value {
+                OpReply::Txn { revision, .. } => *revision,
+                _ => 0,
+            };
+            (revision, value, memory)
+        } else {
+            match self.command(Command::Txn(txn), memory).await? {
+                Held { value: Reply::Op { revision, reply }, memory } => (revision, reply, memory),
+                Held { .. } => return Err(unexpected()),
+            }
+        };
+        match reply {
+            OpReply::Txn { succeeded, replies, .. } => {
+                Ok(answer(convert::txn_response(succeeded, replies, self.header(revision)), memory))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    async fn compact(
+        &self,
+        request: Request<pb::CompactionRequest>,
+    ) -> Result<Response<pb::CompactionResponse>, Status> {
+        let pb::CompactionRequest { revision, physical } = request.into_inner();
+        let done = self.command(Command::Compact(revision), Vec::new()).await?;
+        if physical {
+            self.block(Lane::Writes, |versions| {
+                while versions.purge()? {}
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(Response::new(pb::CompactionResponse { header: self.header(done.value.revision()) }))
+    }
+}
+
+/// Whether a transaction reads few keys, whichever way it goes.
+fn is_small(txn: &Txn) -> bool {
+    let few = |op: &Op| match op {
+        Op::Range(range) => range.keys.is_one() || (1..=SMALL).contains(&range.limit),
+        _ => false,
+    };
+    txn.success.len() + txn.failure.len() <= SMALL as usize
+        && txn.compare.iter().all(|compare| compare.keys.is_one())
+        && txn.success.iter().chain(&txn.failure).all(few)
+}
+
+pub(crate) fn unexpected() -> Status {
+    status(&ramekin_versions::unexpected())
+}

@@ -1,0 +1,47 @@
+//! Floor 7: etcd's door: gRPC and HTTP on one port, over a store of versions.
+//!
+//! ```text
+//!   connection ─► HTTP/2 ─► gRPC: KV, Watch, Lease, Cluster, Maintenance ─► a command, or a read of a view
+//!              └► HTTP/1 ─► /version, /health, /livez, /readyz, /metrics
+//!
+//!   serve.rs    connections                      kv.rs           reads on the reader pool, changes as commands
+//!   booked.rs   bodies, booked as they come      watch.rs        one task a stream: positions, no queues of events
+//!   convert.rs  wire ◄─► store                   errors.rs       etcd's texts with their codes
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod booked;
+mod cluster;
+mod convert;
+mod door;
+mod errors;
+mod http;
+mod kv;
+mod lease;
+mod maintenance;
+mod serve;
+mod watch;
+
+pub use door::{Door, Host, Job};
+pub use serve::serve;
+
+/// The wire's messages and services, with the codec of `tonic_prost`.
+#[allow(
+    clippy::all,
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    dead_code,
+    reason = "generated from the protobuf files"
+)]
+pub(crate) mod wire {
+    pub mod etcdserverpb {
+        tonic::include_proto!("etcdserverpb");
+    }
+    pub mod mvccpb {
+        tonic::include_proto!("mvccpb");
+    }
+    pub mod authpb {
+        tonic::include_proto!("authpb");
+    }
+}

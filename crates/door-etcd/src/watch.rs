@@ -1,0 +1,384 @@
+//! Watches: one task for each stream. A watcher is a position in the revisions, never a queue of events.
+//!
+//! ```text
+//!   requests ─► create, cancel, progress ─┐
+//!   something is durable ─────────────────┴─► watchers that stand on one revision are read for together ─► their events ─► out
+//!                                                               │ the client does not read: the task waits, and holds one batch
+//! ```
+
+use crate::convert;
+use crate::door::Door;
+use crate::wire::etcdserverpb as pb;
+use crate::wire::etcdserverpb::watch_request::RequestUnion;
+use crate::wire::etcdserverpb::watch_server::Watch;
+use prost::Message;
+use ramekin_memory::Reservation;
+use ramekin_versions::{Event, Events, KeyRange, errors};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::{Request, Response, Status, Streaming};
+
+/// Revisions that are read at one go, and about how many bytes of events.
+const REVISIONS: i64 = 1000;
+const BATCH_BYTES: u64 = 256 << 10;
+/// A response of so many bytes is cut, where the watcher asked for that.
+const FRAGMENT_BYTES: usize = 2 << 20;
+/// Responses that may wait for the client before nothing more is asked of it.
+const WAITING: usize = 128;
+/// What a watcher takes besides its keys: its places in lists.
+const WATCHER_BYTES: u64 = 320;
+/// A read that found no memory is tried again after so long.
+const AGAIN: Duration = Duration::from_millis(50);
+
+struct Watcher {
+    keys: KeyRange,
+    /// The first revision whose events were not sent.
+    next: i64,
+    /// It has had all that there was: from now on it gets each revision by itself.
+    is_synced: bool,
+    no_put: bool,
+    no_delete: bool,
+    prev_kv: bool,
+    progress: bool,
+    fragment: bool,
+    /// Something was sent since the last look at progress.
+    is_busy: bool,
+    _memory: Reservation,
+}
+
+/// The watchers of a stream.
+#[derive(Default)]
+struct Watchers {
+    all: BTreeMap<i64, Watcher>,
+    /// Those of one key each, and those of ranges.
+    by_key: HashMap<Vec<u8>, BTreeSet<i64>>,
+    ranges: BTreeSet<i64>,
+    by_next: BTreeMap<i64, BTreeSet<i64>>,
+    next_id: i64,
+}
+
+impl Watchers {
+    fn add(&mut self, id: i64, watcher: Watcher) {
+        match watcher.keys.is_one() {
+            true => _ = self.by_key.entry(watcher.keys.key.clone()).or_default().insert(id),
+            false => _ = self.ranges.insert(id),
+        }
+        self.by_next.entry(watcher.next).or_default().insert(id);
+        self.all.insert(id, watcher);
+    }
+
+    fn remove(&mut self, id: i64) -> bool {
+        let Some(watcher) = self.all.remove(&id) else { return false };
+        self.ranges.remove(&id);
+        if let Some(ids) = self.by_key.get_mut(&watcher.keys.key) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_key.remove(&watcher.keys.key);
+            }
+        }
+        self.forget_next(watcher.next, id);
+        true
+    }
+
+    fn forget_next(&mut self, next: i64, id: i64) {
+        if let Some(ids) = self.by_next.get_mut(&next) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.by_next.remove(&next);
+            }
+        }
+    }
+
+    /// All that stood on a revision stand on another one now.
+    fn advance(&mut self, from: i64, to: i64, is_synced: bool) {
+        let ids = self.by_next.remove(&from).unwrap_or_default();
+        for id in &ids {
+            if let Some(watcher) = self.all.get_mut(id) {
+                watcher.next = to;
+                watcher.is_synced = is_synced;
+            }
+        }
+        self.by_next.entry(to).or_default().extend(ids);
+    }
+
+    /// Watchers of a key.
+    fn of(&self, key: &[u8]) -> impl Iterator<Item = (i64, &Watcher)> {
+        let exact = self.by_key.get(key).into_iter().flatten();
+        let ranges = self.ranges.iter().filter(|id| self.all.get(id).is_some_and(|it| it.keys.contains(key)));
+        exact.chain(ranges.collect::<Vec<_>>()).filter_map(|id| Some((*id, self.all.get(id)?)))
+    }
+
+    fn new_id(&mut self) -> i64 {
+        while self.all.contains_key(&self.next_id) {
+            self.next_id += 1;
+        }
+        self.next_id
+    }
+}
+
+/// A stream.
+struct Task {
+    door: Door,
+    watchers: Watchers,
+    out: VecDeque<pb::WatchResponse>,
+    /// Pays for what waits to be sent.
+    held: Option<Reservation>,
+}
+
+#[tonic::async_trait]
+impl Watch for Door {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<pb::WatchResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<Streaming<pb::WatchRequest>>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let (send, sent) = mpsc::channel(1);
+        let task = Task { door: self.clone(), watchers: Watchers::default(), out: VecDeque::new(), held: None };
+        tokio::spawn(task.run(request.into_inner(), send));
+        Ok(Response::new(Box::pin(ReceiverStream::new(sent))))
+    }
+}
+
+type Sender = mpsc::Sender<Result<pb::WatchResponse, Status>>;
+
+impl Task {
+    /// Ends when the client has left.
+    async fn run(mut self, mut asked: Streaming<pb::WatchRequest>, send: Sender) {
+        let mut changed = self.door.inner.host.changed.clone();
+        let every = self.door.inner.host.progress_every;
+        let mut progress_at = Instant::now() + every;
+        let mut not_before = Instant::now();
+        let mut is_open = true;
+        loop {
+            let newest = *changed.borrow_and_update();
+            if self.out.is_empty() {
+                self.held = None;
+                if Instant::now() >= not_before && self.is_behind(newest) && !self.read(newest).await {
+                    not_before = Instant::now() + AGAIN;
+                }
+            }
+            let waits = self.out.is_empty() && self.is_behind(newest);
+            if waits && Instant::now() >= not_before {
+                continue;
+            }
+            tokio::select! {
+                biased;
+                permit = send.reserve(), if !self.out.is_empty() => match (permit, self.out.pop_front()) {
+                    (Ok(permit), Some(response)) => permit.send(Ok(response)),
+                    _ => return,
+                },
+                request = asked.next(), if is_open && self.out.len() < WAITING => match request {
+                    Some(Ok(request)) => self.take(request, newest),
+                    // The client sends no more; what it watches goes on.
+                    None => is_open = false,
+                    Some(Err(_)) => return,
+                },
+                change = changed.changed(), if self.out.is_empty() && !waits => if change.is_err() {
+                    _ = send.send(Err(Status::unavailable("etcdserver: watch canceled"))).await;
+                    return;
+                },
+                () = sleep_until(not_before), if waits => {}
+                () = sleep_until(progress_at) => {
+                    progress_at = Instant::now() + every;
+                    self.progress(newest);
+                }
+                () = send.closed() => return,
+            }
+        }
+    }
+
+    fn is_behind(&self, newest: i64) -> bool {
+        self.watchers.by_next.first_key_value().is_some_and(|(next, _)| *next <= newest)
+    }
+
+    fn push(&mut self, revision: i64, response: pb::WatchResponse) {
+        self.out.push_back(pb::WatchResponse { header: self.door.header(revision), ..response });
+    }
+
+    fn take(&mut self, request: pb::WatchRequest, newest: i64) {
+        match request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => self.create(create, newest),
+            Some(RequestUnion::CancelRequest(pb::WatchCancelRequest { watch_id }))
+                if self.watchers.remove(watch_id) =>
+            {
+                self.push(newest, pb::WatchResponse { watch_id, canceled: true, ..pb::WatchResponse::default() });
+            }
+            Some(RequestUnion::ProgressRequest(_)) => {
+                let all = self.watchers.by_next.first_key_value();
+                if all.is_some_and(|(next, _)| *next > newest)
+                    && self.watchers.by_next.keys().all(|it| *it == newest + 1)
+                {
+                    self.push(newest, pb::WatchResponse { watch_id: -1, ..pb::WatchResponse::default() });
+                }
+            }
+            Some(RequestUnion::CancelRequest(_)) | None => {}
+        }
+    }
+
+    fn create(&mut self, create: pb::WatchCreateRequest, newest: i64) {
+        let is_whole = create.key.is_empty();
+        let keys = KeyRange { key: if is_whole { vec![0] } else { create.key }, end: create.range_end };
+        let refused = |reason: &str| pb::WatchResponse {
+            watch_id: -1,
+            created: true,
+            canceled: true,
+            cancel_reason: reason.to_owned(),
+            ..pb::WatchResponse::default()
+        };
+        if !keys.is_one() && !keys.is_endless() && keys.end <= keys.key {
+            return self.push(newest, refused("mvcc: watcher range is empty"));
+        }
+        if create.start_revision < 0 {
+            return self.push(newest, refused(errors::COMPACTED));
+        }
+        let id = if create.watch_id == 0 { self.watchers.new_id() } else { create.watch_id };
+        if self.watchers.all.contains_key(&id) {
+            return self.push(newest, refused("mvcc: duplicate watch ID provided on the WatchStream"));
+        }
+        let bytes = WATCHER_BYTES + 2 * (keys.key.len() + keys.end.len()) as u64;
+        let Ok(memory) = self.door.inner.bodies.try_reserve(bytes) else {
+            return self.push(newest, refused(crate::errors::TOO_MANY_REQUESTS));
+        };
+        let watcher = Watcher {
+            keys,
+            next: if create.start_revision == 0 { newest + 1 } else { create.start_revision },
+            is_synced: create.start_revision == 0 || create.start_revision > newest,
+            no_put: create.filters.contains(&0),
+            no_delete: create.filters.contains(&1),
+            prev_kv: create.prev_kv,
+            progress: create.progress_notify,
+            fragment: create.fragment,
+            is_busy: false,
+            _memory: memory,
+        };
+        self.watchers.add(id, watcher);
+        self.push(newest, pb::WatchResponse { watch_id: id, created: true, ..pb::WatchResponse::default() });
+    }
+
+    fn progress(&mut self, newest: i64) {
+        let mut due = Vec::new();
+        for (id, watcher) in &mut self.watchers.all {
+            if watcher.progress && !std::mem::take(&mut watcher.is_busy) && watcher.next == newest + 1 {
+                due.push(*id);
+            }
+        }
+        // A client that does not read hears of it later.
+        for watch_id in due.into_iter().take(WAITING.saturating_sub(self.out.len()).max(1)) {
+            self.push(newest, pb::WatchResponse { watch_id, ..pb::WatchResponse::default() });
+        }
+    }
+
+    /// Reads for the watchers that are furthest behind. False: there was no memory, or the disk failed.
+    async fn read(&mut self, newest: i64) -> bool {
+        let Some((from, ids)) = self.watchers.by_next.first_key_value().map(|(from, ids)| (*from, ids.clone())) else {
+            return true;
+        };
+        let with_prev = ids.iter().any(|id| self.watchers.all.get(id).is_some_and(|watcher| watcher.prev_kv));
+        let to = self.watchers.by_next.keys().nth(1).copied().unwrap_or(i64::MAX);
+        // Not past others, so that all of them are read for together from there on.
+        let revisions = REVISIONS.min(to.saturating_sub(from));
+        let wanted: Vec<KeyRange> =
+            ids.iter().filter_map(|id| self.watchers.all.get(id)).map(|watcher| watcher.keys.clone()).collect();
+        let read = move |versions: &ramekin_versions::Versions| {
+            let exact: BTreeSet<&[u8]> = wanted.iter().filter(|keys| keys.is_one()).map(|keys| &keys.key[..]).collect();
+            let ranges: Vec<&KeyRange> = wanted.iter().filter(|keys| !keys.is_one()).collect();
+            let mut is_wanted = |key: &[u8]| exact.contains(key) || ranges.iter().any(|range| range.contains(key));
+            versions.events(from, (revisions, BATCH_BYTES), with_prev, &mut is_wanted)
+        };
+        match self.door.read(true, read).await {
+            Ok(held) => {
+                self.held = held.memory;
+                self.deliver(from, &ids, held.value, newest);
+                true
+            }
+            Err(status) if status.message() == errors::COMPACTED => {
+                self.cancel_compacted(&ids);
+                true
+            }
+            Err(status) => {
+                tracing::debug!("watchers wait: {status}");
+                false
+            }
+        }
+    }
+
+    fn cancel_compacted(&mut self, ids: &BTreeSet<i64>) {
+        let compact_revision = self.door.versions().compacted().unwrap_or_default();
+        for id in ids {
+            self.watchers.remove(*id);
+            self.out.push_back(pb::WatchResponse {
+                watch_id: *id,
+                canceled: true,
+                compact_revision,
+                ..pb::WatchResponse::default()
+            });
+        }
+    }
+
+    fn deliver(&mut self, from: i64, ids: &BTreeSet<i64>, read: Events, newest: i64) {
+        let mut events: BTreeMap<i64, Vec<&Event>> = BTreeMap::new();
+        for event in &read.events {
+            for (id, watcher) in self.watchers.of(&event.kv.key) {
+                let is_filtered = if event.is_delete { watcher.no_delete } else { watcher.no_put };
+                if !is_filtered && ids.contains(&id) {
+                    events.entry(id).or_default().push(event);
+                }
+            }
+        }
+        for (id, events) in events {
+            let Some(watcher) = self.watchers.all.get_mut(&id) else { continue };
+            watcher.is_busy = true;
+            let (prev_kv, fragment, is_synced) = (watcher.prev_kv, watcher.fragment, watcher.is_synced);
+            let mut send = |revision: i64, events: &[&Event]| {
+                let made = events.iter().map(|event| {
+                    let prev = event.prev.clone().filter(|_| prev_kv);
+                    convert::event(Event { prev, ..(*event).clone() })
+                });
+                let response = pb::WatchResponse {
+                    header: self.door.header(revision),
+                    watch_id: id,
+                    events: made.collect(),
+                    ..pb::WatchResponse::default()
+                };
+                match fragment {
+                    true => self.out.extend(fragments(response)),
+                    false => self.out.push_back(response),
+                }
+            };
+            match is_synced {
+                true => events
+                    .chunk_by(|one, next| one.kv.mod_revision == next.kv.mod_revision)
+                    .for_each(|events| send(events[0].kv.mod_revision, events)),
+                false => send(read.revision.max(newest), &events),
+            }
+        }
+        self.watchers.advance(from, read.next, read.next > read.revision);
+    }
+}
+
+/// A response in pieces, none of which is much longer than it should be.
+fn fragments(mut response: pb::WatchResponse) -> Vec<pb::WatchResponse> {
+    if response.events.len() < 2 || response.encoded_len() < FRAGMENT_BYTES {
+        return vec![response];
+    }
+    let (mut pieces, mut bytes) = (Vec::new(), 0);
+    let mut piece = Vec::new();
+    let head = pb::WatchResponse { events: Vec::new(), fragment: true, ..response.clone() };
+    for event in std::mem::take(&mut response.events) {
+        let len = event.encoded_len();
+        if !piece.is_empty() && bytes + len >= FRAGMENT_BYTES {
+            pieces.push(pb::WatchResponse { events: std::mem::take(&mut piece), ..head.clone() });
+            bytes = 0;
+        }
+        bytes += len;
+        piece.push(event);
+    }
+    pieces.push(pb::WatchResponse { events: piece, fragment: false, ..head });
+    pieces
+}

@@ -1,0 +1,49 @@
+//! Floor 6: keys with all their versions: etcd's data model, on the engine's trees.
+//!
+//! ```text
+//!   put, delete, txn ─► stage: one unit, one revision        stage.rs · txn.rs
+//!
+//!     heads     key ─► its newest version                    weights count the keys that are there
+//!     history   key, ~revision ─► a version that is no more  and the revision in which it ended
+//!     values    key, ~revision ─► a value of nearly 1 KiB     written once, wherever its version stands
+//!     changes   revision, number ─► key, put or delete       what watches read
+//!     meta      the revision, leases, keys of leases, ...
+//!
+//!   range at a revision, count ─► a pinned view              reads.rs · range.rs
+//!   watch from a revision ─► changes, then the versions      watch.rs
+//! ```
+//!
+//! A version is alive at revision R if it was written at R or before and had not ended by then: that is all a read must know, so a
+//! version may be dropped, by whichever merge meets it, once its end is compacted.
+//!
+//! Nothing is in memory for good but the deadlines of leases.
+
+#![forbid(unsafe_code)]
+
+mod api;
+mod keys;
+mod lease;
+mod range;
+mod reads;
+mod record;
+mod stage;
+mod txn;
+mod versions;
+mod watch;
+
+pub use api::{
+    Command, Compare, CompareResult, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Op, OpReply, Order, Put,
+    Range, RangeReply, Reply, SortBy, Txn, errors,
+};
+pub use lease::{Lease, LeaseLeft};
+pub use stage::{TTL_LEAST, Trees};
+pub use versions::{Held, Options, Versions, unexpected};
+pub use watch::{Event, Events};
+
+/// Decodes whatever stands there as a record of each kind. For fuzzing: it must neither panic nor read outside of the bytes.
+pub fn decode_anything(bytes: &[u8]) {
+    _ = record::Head::decode(bytes);
+    _ = record::Dead::decode(bytes);
+    _ = record::Change::decode(bytes);
+    _ = keys::of_history(bytes);
+}

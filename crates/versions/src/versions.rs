@@ -1,0 +1,292 @@
+//! The store, open.
+
+use crate::api::{Asked, Command, OpReply, Range, RangeReply, Reply, Txn};
+use crate::keys::{self, META};
+use crate::lease::{AFTER_START, Lease, LeaseLeft, Leases};
+use crate::range;
+use crate::reads::{InView, Reads};
+use crate::record;
+use crate::stage::{Answer, TTL_LEAST, Trees};
+use crate::txn;
+use crate::watch::{self, Events};
+use ramekin_base::{Clock, Error, Kind, Result};
+use ramekin_disk::Disk;
+use ramekin_engine::{Durability, Engine, EngineOptions, ReadView, Stats};
+use ramekin_memory::{Account, Budget, Reservation};
+use ramekin_pages::Pages;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Leases that are revoked at one go.
+const REVOKES: usize = 500;
+
+/// What the store is opened with.
+pub struct Options {
+    pub disk: Arc<dyn Disk>,
+    pub folder: PathBuf,
+    pub pages: Pages,
+    pub budget: Budget,
+    /// Everything of the store is booked below it.
+    pub account: Account,
+    pub share: u64,
+    pub clock: Arc<dyn Clock>,
+    /// False: no threads; the owner calls [`Versions::step`].
+    pub threads: bool,
+    /// Told the newest revision when a command has its answer. It must not wait.
+    pub changed: Box<dyn Fn(i64) + Send + Sync>,
+}
+
+/// An answer, and what pays for it as long as it is held.
+pub struct Held<T> {
+    pub value: T,
+    pub memory: Option<Reservation>,
+}
+
+/// The store. Clones are handles to the same.
+#[derive(Clone)]
+pub struct Versions {
+    engine: Engine<Trees>,
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    leases: Leases,
+    clock: Arc<dyn Clock>,
+    answers: Account,
+    changed: Box<dyn Fn(i64) + Send + Sync>,
+}
+
+/// Books what one answer takes.
+fn booking<'a>(account: &'a Account, memory: &'a mut Option<Reservation>) -> impl FnMut(u64) -> Result<()> + 'a {
+    move |bytes| match &mut *memory {
+        Some(memory) => memory.grow(bytes),
+        none => account.try_reserve(bytes).map(|memory| *none = Some(memory)),
+    }
+}
+
+impl Versions {
+    pub fn open(options: Options) -> Result<Self> {
+        let Options { disk, folder, pages, budget, account, share, clock, threads, changed } = options;
+        let answers = account.child("answers", "keys of an answer x (160 + key + value)").transient();
+        let leases = Leases::new(&account.child("leases", "leases x 144"))?;
+        let engine = EngineOptions {
+            disk,
+            folder,
+            pages,
+            budget,
+            account,
+            share,
+            clock: clock.clone(),
+            durability: Durability::Each,
+            threads,
+        };
+        let engine = Engine::open(engine, Trees::new(answers.clone()))?;
+        let versions = Self { engine, inner: Arc::new(Inner { leases, clock, answers, changed }) };
+        versions.find_leases()?;
+        Ok(versions)
+    }
+
+    fn find_leases(&self) -> Result<()> {
+        let (view, now) = (self.engine.view(), self.inner.clock.now());
+        let reads = InView(&view);
+        let mut walk = reads.walk(META, keys::LEASES.1)?;
+        walk.seek(keys::LEASES.0)?;
+        while let Some((key, ttl)) = walk.record() {
+            let lease = Lease { id: keys::of_lease(key)?, ttl: record::of_number(ttl)? };
+            self.inner.leases.book()?;
+            self.inner.leases.add(lease, now + AFTER_START);
+            walk.next()?;
+        }
+        Ok(())
+    }
+
+    /// The newest revision that is durable.
+    pub fn revision(&self) -> Result<i64> {
+        InView(&self.engine.view()).revision()
+    }
+
+    /// Up to which revision versions are compacted; -1: none ever was.
+    pub fn compacted(&self) -> Result<i64> {
+        InView(&self.engine.view()).compacted()
+    }
+
+    /// Does a command; returns when what it changed is durable. `memory` is what it came with.
+    pub fn execute(&self, command: Command, memory: Vec<Reservation>) -> Result<Held<Reply>> {
+        let done = self.engine.execute(Asked { command, _memory: memory });
+        self.answered(done)
+    }
+
+    /// The same without waiting: `done` is called once with the answer, on a thread of the store.
+    pub fn submit(
+        &self,
+        command: Command,
+        memory: Vec<Reservation>,
+        done: impl FnOnce(Result<Held<Reply>>) + Send + 'static,
+    ) {
+        let own = self.clone();
+        let done = move |answer| done(own.answered(answer));
+        self.engine.submit(Asked { command, _memory: memory }, None, Box::new(done));
+    }
+
+    fn answered(&self, answer: Result<Answer>) -> Result<Held<Reply>> {
+        let Answer { reply, memory } = answer?;
+        (self.inner.changed)(reply.revision());
+        Ok(Held { value: reply, memory })
+    }
+
+    /// A moment of the store.
+    pub fn view(&self) -> ReadView {
+        self.engine.view()
+    }
+
+    /// Reads keys.
+    pub fn range(&self, asked: &Range) -> Result<Held<RangeReply>> {
+        let (view, mut memory) = (self.engine.view(), None);
+        let reads = InView(&view);
+        let newest = reads.revision()?;
+        let value = range::range(&reads, asked, newest, &mut booking(&self.inner.answers, &mut memory))?;
+        Ok(Held { value, memory })
+    }
+
+    /// Does a transaction that only reads.
+    pub fn read_txn(&self, asked: &Txn) -> Result<Held<OpReply>> {
+        let (view, mut memory) = (self.engine.view(), None);
+        let reads = InView(&view);
+        let newest = reads.revision()?;
+        let value = txn::read(&reads, asked, newest, &mut booking(&self.inner.answers, &mut memory))?;
+        Ok(Held { value, memory })
+    }
+
+    /// Reads what happened from a revision on to keys that `is_wanted` names: of so many revisions at most, and no more than about
+    /// `most` bytes, unless one revision has more.
+    pub fn events(
+        &self,
+        from: i64,
+        (revisions, most): (i64, u64),
+        with_prev: bool,
+        is_wanted: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Result<Held<Events>> {
+        let (view, mut memory) = (self.engine.view(), None);
+        let mut book = booking(&self.inner.answers, &mut memory);
+        let value = watch::read(&view, from, (revisions, most), with_prev, is_wanted, &mut book)?;
+        drop(book);
+        Ok(Held { value, memory })
+    }
+
+    /// Grants a lease of so many seconds. Returns it as it was granted.
+    pub fn grant(&self, id: i64, ttl: i64) -> Result<(i64, Lease)> {
+        let leases = &self.inner.leases;
+        leases.book()?;
+        let granted = self.execute(Command::Grant { id, ttl }, Vec::new()).inspect_err(|_| leases.unbook())?;
+        let lease = Lease { id, ttl: ttl.max(TTL_LEAST) };
+        leases.add(lease, self.inner.clock.now());
+        Ok((granted.value.revision(), lease))
+    }
+
+    /// Ends a lease, and removes its keys in one revision.
+    pub fn revoke(&self, id: i64) -> Result<i64> {
+        let revoked = self.execute(Command::Revoke(id), Vec::new())?;
+        self.inner.leases.remove(id);
+        Ok(revoked.value.revision())
+    }
+
+    /// A lease has its full time again. What was granted; 0: there is no such lease.
+    pub fn renew(&self, id: i64) -> i64 {
+        self.inner.leases.renew(id, self.inner.clock.now())
+    }
+
+    pub fn lease_left(&self, id: i64) -> Option<LeaseLeft> {
+        self.inner.leases.left(id, self.inner.clock.now())
+    }
+
+    /// Ids of leases, the one that ends first before the others.
+    pub fn leases(&self) -> Vec<i64> {
+        self.inner.leases.ids()
+    }
+
+    /// Shows the keys of a lease.
+    pub fn leased(&self, id: i64) -> Result<Held<Vec<Vec<u8>>>> {
+        let (view, mut memory, mut value) = (self.engine.view(), None, Vec::new());
+        let (reads, (from, to)) = (InView(&view), keys::leased_range(id));
+        let mut book = booking(&self.inner.answers, &mut memory);
+        let mut walk = reads.walk(META, &to)?;
+        walk.seek(&from)?;
+        while let Some((key, _)) = walk.record() {
+            book(64 + key.len() as u64)?;
+            value.push(keys::of_leased(key)?.to_vec());
+            walk.next()?;
+        }
+        drop((book, walk));
+        Ok(Held { value, memory })
+    }
+
+    /// Revokes leases whose time is over. False: there were none.
+    pub fn expire(&self) -> bool {
+        let over = self.inner.leases.take_over(self.inner.clock.now(), REVOKES);
+        for id in &over {
+            match self.revoke(*id) {
+                // It is gone in any case.
+                Err(error) if error.kind() == Kind::NotFound => self.inner.leases.remove(*id),
+                Err(error) => {
+                    tracing::warn!("could not revoke lease {id:x}, whose time is over: {error}");
+                    self.inner.leases.not_revoked(*id);
+                }
+                Ok(_) => {}
+            }
+        }
+        !over.is_empty()
+    }
+
+    /// Removes some of the values that nobody can read since a compaction. False: there are none.
+    pub fn purge(&self) -> Result<bool> {
+        let view = self.engine.view();
+        let reads = InView(&view);
+        let (from, to) = keys::graves_to(reads.compacted()?);
+        let mut walk = reads.walk(META, &to)?;
+        walk.seek(&from)?;
+        let is_due = walk.record().is_some();
+        drop(walk);
+        if is_due {
+            self.execute(Command::Purge, Vec::new())?;
+        }
+        Ok(is_due)
+    }
+
+    /// A value of the server's own.
+    pub fn own(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        InView(&self.engine.view()).get(META, &keys::own(name))
+    }
+
+    /// Keeps a value of the server's own; `None` removes it.
+    pub fn set_own(&self, name: &[u8], value: Option<Vec<u8>>) -> Result<()> {
+        self.execute(Command::Own { name: name.to_vec(), value }, Vec::new()).map(|_| ())
+    }
+
+    pub fn now(&self) -> Duration {
+        self.inner.clock.now()
+    }
+
+    /// Numbers of the engine below.
+    pub fn stats(&self) -> Stats {
+        self.engine.stats()
+    }
+
+    pub fn engine(&self) -> &Engine<Trees> {
+        &self.engine
+    }
+
+    /// One step of all that threads would do, for owners without threads. False: nothing was to be done.
+    pub fn step(&self) -> bool {
+        self.engine.step()
+    }
+
+    pub fn close(&self) -> Result<()> {
+        self.engine.close()
+    }
+}
+
+/// An answer that is of another kind than was asked for.
+pub fn unexpected() -> Error {
+    Error::bug("a command was answered as another one is")
+}

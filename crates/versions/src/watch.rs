@@ -1,0 +1,112 @@
+//! What has changed since a revision: read from `changes`, and from where the versions stand.
+//!
+//! ```text
+//!   revisions from .. to ─► changes, in order ─► the version of each: a head, or one that has ended ─► events
+//! ```
+
+use crate::api::{KeyValue, errors};
+use crate::keys::{self, CHANGES, HEADS, HISTORY};
+use crate::range::{Book, key_value};
+use crate::reads::{InView, Reads};
+use crate::record::{Change, Dead, Head};
+use ramekin_base::{Error, Result};
+use ramekin_engine::ReadView;
+
+/// What happened to a key in a revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Event {
+    pub is_delete: bool,
+    /// Of a delete the key alone, and the revision.
+    pub kv: KeyValue,
+    /// The version before, where it was asked for, unless there was none.
+    pub prev: Option<KeyValue>,
+}
+
+/// Events of whole revisions.
+#[derive(Debug, Default)]
+pub struct Events {
+    /// In their order; all events of a revision, or none.
+    pub events: Vec<Event>,
+    /// The first revision whose events are not here.
+    pub next: i64,
+    /// The newest revision there is.
+    pub revision: i64,
+}
+
+/// Reads the events from a revision on whose keys `is_wanted` names: up to so many revisions, and until `most` bytes are full.
+pub(crate) fn read(
+    view: &ReadView,
+    from: i64,
+    (revisions, most): (i64, u64),
+    with_prev: bool,
+    is_wanted: &mut dyn FnMut(&[u8]) -> bool,
+    book: Book<'_>,
+) -> Result<Events> {
+    let reads = InView(view);
+    let revision = reads.revision()?;
+    if from < reads.compacted()? {
+        return Err(Error::invalid(errors::COMPACTED));
+    }
+    let to = revision.min(from.saturating_add(revisions - 1)) + 1;
+    let mut events = Events { next: to.max(from), revision, ..Events::default() };
+    if to <= from {
+        return Ok(events);
+    }
+    let mut walk = reads.walk(CHANGES, &keys::change(to, 0))?;
+    walk.seek(&keys::change(from, 0))?;
+    let (mut bytes, mut last) = (0, 0);
+    while let Some((at, change)) = walk.record() {
+        let (written, _) = keys::of_change(at)?;
+        if written != last && bytes > most {
+            events.next = written;
+            break;
+        }
+        last = written;
+        let change = Change::decode(change)?;
+        if is_wanted(change.key) {
+            let mut counted = |more| {
+                bytes += more;
+                book(more)
+            };
+            events.events.push(event(&reads, written, &change, with_prev, &mut counted)?);
+        }
+        walk.next()?;
+    }
+    Ok(events)
+}
+
+fn event(reads: &InView<'_>, written: i64, change: &Change<'_>, with_prev: bool, book: Book<'_>) -> Result<Event> {
+    let prev = match with_prev && !change.is_new {
+        true => version_at(reads, change.key, written - 1, book)?,
+        false => None,
+    };
+    let kv = match change.is_delete {
+        true => KeyValue { key: change.key.to_vec(), mod_revision: written, ..KeyValue::default() },
+        false => version_at(reads, change.key, written, book)?
+            .ok_or_else(|| Error::corrupt("a change has no version; restore the folder from a copy"))?,
+    };
+    book(64)?;
+    Ok(Event { is_delete: change.is_delete, kv, prev })
+}
+
+/// The version of a key that was the newest at a revision, if it is still there.
+fn version_at(reads: &InView<'_>, key: &[u8], revision: i64, book: Book<'_>) -> Result<Option<KeyValue>> {
+    if let Some(head) = reads.get(HEADS, &keys::head(key))? {
+        let head = Head::decode(&head)?;
+        if head.revision <= revision {
+            return key_value(reads, (key, head.revision), &head.is, true, book).map(Some);
+        }
+    }
+    let mut walk = reads.walk(HISTORY, &keys::past_versions(key))?;
+    walk.seek(&keys::version(key, revision))?;
+    match walk.record() {
+        Some((at, dead)) => {
+            let (written, dead) = (keys::of_history(at)?.1, Dead::decode(dead)?);
+            match dead.end > revision {
+                true => key_value(reads, (key, written), &dead.is, true, book).map(Some),
+                false => Ok(None),
+            }
+        }
+        None => Ok(None),
+    }
+}
