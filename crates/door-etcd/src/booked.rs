@@ -34,12 +34,34 @@ pub(crate) struct BookedBody<B> {
     account: Account,
     bookings: Bookings,
     is_stream: bool,
+    /// Bytes of a message at most.
+    most: usize,
+    /// The first bytes of what came, which say how long the message is.
+    head: Vec<u8>,
 }
 
+/// A byte of flags, and the length of the message.
+const HEAD: usize = 5;
+
 impl<B> BookedBody<B> {
-    pub(crate) fn new(inner: B, account: Account, is_stream: bool) -> (Self, Bookings) {
+    pub(crate) fn new(inner: B, account: Account, (is_stream, most): (bool, usize)) -> (Self, Bookings) {
         let bookings = Bookings::default();
-        (Self { inner, account, bookings: bookings.clone(), is_stream }, bookings)
+        (Self { inner, account, bookings: bookings.clone(), is_stream, most, head: Vec::with_capacity(HEAD) }, bookings)
+    }
+
+    /// Fails, with grpc-go's words, for a message that is too long, before it has come.
+    fn check_length(&mut self, data: &[u8]) -> Result<(), Status> {
+        let more = data.len().min(HEAD - self.head.len());
+        self.head.extend_from_slice(&data[..more]);
+        let [_, a, b, c, d] = self.head[..] else { return Ok(()) };
+        let len = u32::from_be_bytes([a, b, c, d]) as usize;
+        match len > self.most {
+            true => Err(Status::resource_exhausted(format!(
+                "grpc: received message larger than max ({len} vs. {})",
+                self.most
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn book(&self, bytes: u64) -> Result<(), Status> {
@@ -69,6 +91,9 @@ where
             frame.map(|frame| {
                 let frame = frame.map_err(|error| Status::cancelled(format!("the request broke off: {error}")))?;
                 if let Some(data) = frame.data_ref() {
+                    if !self.is_stream && self.head.len() < HEAD {
+                        self.check_length(data)?;
+                    }
                     self.book(TIMES * data.len() as u64)?;
                 }
                 Ok(frame)

@@ -49,6 +49,9 @@ pub(crate) struct Inner {
     pub(crate) bodies: Account,
 }
 
+/// A message may be longer by this than the request in it.
+const MESSAGE_MORE: usize = 512 << 10;
+
 /// A single member's term.
 pub(crate) const TERM: u64 = 2;
 /// The version of etcd whose surface this is.
@@ -60,6 +63,19 @@ impl Door {
         let (member, cluster) = ids(&host.peer_urls, &host.cluster_token);
         let bodies = host.account.child("bodies", "requests x their messages").transient();
         Self { inner: Arc::new(Inner { host, member, cluster, bodies }) }
+    }
+
+    /// Bytes of a message at most: of one that is no longer than this the request itself may be too large.
+    pub(crate) fn message_most(&self) -> usize {
+        self.inner.host.max_request_bytes + MESSAGE_MORE
+    }
+
+    /// Fails for a change that is too large.
+    pub(crate) fn check_size(&self, message: &impl prost::Message) -> Result<(), Status> {
+        match message.encoded_len() > self.inner.host.max_request_bytes {
+            true => Err(Status::invalid_argument(ramekin_versions::errors::TOO_LARGE)),
+            false => Ok(()),
+        }
     }
 
     pub(crate) fn versions(&self) -> &Versions {

@@ -35,6 +35,7 @@ impl Kv for Door {
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
+        self.check_size(request.get_ref())?;
         let memory = memory_of(&request);
         let put = convert::put(request.into_inner());
         put.check().map_err(|error| status(&error))?;
@@ -52,6 +53,7 @@ impl Kv for Door {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
+        self.check_size(request.get_ref())?;
         let memory = memory_of(&request);
         let delete = convert::delete(request.into_inner());
         let Held { value, memory } = self.command(Command::Delete(delete), memory).await?;
@@ -64,6 +66,7 @@ impl Kv for Door {
     }
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
+        self.check_size(request.get_ref())?;
         let memory = memory_of(&request);
         let txn = convert::txn(request.into_inner()).map_err(|error| status(&error))?;
         txn.check(self.inner.host.max_txn_ops).map_err(|error| status(&error))?;

@@ -35,8 +35,6 @@ const CONNECTION_WINDOW: u32 = 128 << 10;
 const SEND_BUFFER: usize = 64 << 10;
 /// Streams of one connection at a time.
 const STREAMS: u32 = 10_000;
-/// A message is longer than the request inside of it by less than this.
-const MESSAGE_MORE: usize = 512 << 10;
 
 /// Serves until `stop` is done; it says until when open requests may end, before they are cut.
 pub async fn serve(listener: TcpListener, door: Door, stop: impl Future<Output = Instant> + Send) -> Result<()> {
@@ -86,8 +84,8 @@ async fn accept(
 }
 
 fn routes(door: &Door) -> Routes {
-    let most = door.inner.host.max_request_bytes + MESSAGE_MORE;
-    let endless = usize::MAX;
+    // A message that is too long is refused before it is decoded.
+    let (most, endless) = (door.message_most(), usize::MAX);
     Routes::new(KvServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
         .add_service(WatchServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
         .add_service(LeaseServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
@@ -144,7 +142,8 @@ async fn answer(
         return Ok(answer.map(|body| HeldBody::new(Body::new(body), None)));
     }
     let (mut parts, body) = request.into_parts();
-    let (body, bookings) = BookedBody::new(body, door.inner.bodies.clone(), is_stream(parts.uri.path()));
+    let shape = (is_stream(parts.uri.path()), door.message_most());
+    let (body, bookings) = BookedBody::new(body, door.inner.bodies.clone(), shape);
     parts.extensions.insert(bookings);
     let response = match routes.oneshot(Request::from_parts(parts, Body::new(body))).await {
         Ok(response) => response,

@@ -240,7 +240,7 @@ fn write_tree<S: Store>(
         tree.view(draft.number, Some(&root))
     };
     let pages = inner.pages();
-    inner.files.made(tree.options.shape(inner.limits().file_bytes), |writer| {
+    inner.files.made(tree.shape(inner.limits().file_bytes), |writer| {
         supervise::caught("a large unit", || make(&mut Bulk { writer, view: &view, pages, tree, number, ranges }))
     })
 }

@@ -340,6 +340,15 @@ impl<S: Store> Engine<S> {
         }
     }
 
+    /// Records of a tree whose deadline is at most this may go, for good: merges drop them, and runs that hold any are written anew.
+    /// For trees without weights whose keys are written once.
+    pub fn drop_ended(&self, tree: usize, deadline: u64) {
+        if let Some(tree) = self.inner.trees.get(tree) {
+            tree.set_ended(deadline);
+            self.inner.merge_due.raise();
+        }
+    }
+
     /// One step of all that threads would do, for owners without threads. False: nothing was to be done.
     pub fn step(&self) -> bool {
         jobs::step(&self.inner)

@@ -302,7 +302,7 @@ fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: Arc<Frozen>) -> Result
     // One with a large unit takes more than others; where that cannot be had for good, it may do without.
     let work = limits.flush_work.max(flush_of(frozen.bytes as u64));
     _ = inner.files.accounts.flush.set_min_reservation(work);
-    let shape = tree.options.shape(limits.file_bytes);
+    let shape = tree.shape(limits.file_bytes);
     let run = inner.files.flush(&frozen.root, (shape, tree.state().runs.is_empty()))?;
     inner.change(|_| {
         tree.flushed(&frozen, run);
@@ -340,12 +340,15 @@ pub(crate) fn merge_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
 fn merge_due(tree: &Tree) -> Option<(Runs, Range<usize>)> {
     let state = tree.state();
     let sizes: Vec<u64> = state.runs.iter().map(|run| run.bytes()).collect();
-    due(&sizes, state.frozen.is_empty()).map(|range| (state.runs.clone(), range))
+    let range = due(&sizes, state.frozen.is_empty());
+    // What has ended takes room until its run is written anew.
+    let range = range.or_else(|| tree.holds_ended().then_some(0..sizes.len()));
+    range.map(|range| (state.runs.clone(), range))
 }
 
 /// `runs` are those of the tree when it began: only flushes add others, behind them.
 fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range: Range<usize>) -> Result<()> {
-    let (bottom, shape) = (range.start == 0, tree.options.shape(inner.limits().file_bytes));
+    let (bottom, shape) = (range.start == 0, tree.shape(inner.limits().file_bytes));
     let mut known = runs.len();
     let files: usize = runs[range.clone()].iter().map(|run| run.files().len()).sum();
     let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |(outputs, rest), used| {

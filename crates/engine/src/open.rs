@@ -195,7 +195,7 @@ impl<'a> Replay<'a> {
             std::mem::replace(&mut self.drafts[tree], Draft::new(number + 1, bytes, &self.files.accounts.memtables)?);
         debug_assert!(full.from != CLEAN, "an empty memtable is not flushed");
         let frozen = full.freeze();
-        let shape = self.trees[tree].options.shape(self.limits.file_bytes);
+        let shape = self.trees[tree].shape(self.limits.file_bytes);
         let run = self.files.flush(&frozen.root, (shape, state.runs.is_empty()))?;
         self.trees[tree].flushed(&Arc::new(frozen), run);
         self.is_changed = true;
@@ -208,7 +208,7 @@ impl<'a> Replay<'a> {
         while runs.len() >= RUNS_MAX {
             let sizes: Vec<u64> = runs.iter().map(|run| run.bytes()).collect();
             let Some(range) = due(&sizes, false) else { break };
-            let how = (tree.options.shape(self.limits.file_bytes), range.start == 0);
+            let how = (tree.shape(self.limits.file_bytes), range.start == 0);
             let output = self.files.merge(runs[range.clone()].to_vec(), how, &mut |_, _| Ok(()))?;
             runs.splice(range, output);
         }

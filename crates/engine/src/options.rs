@@ -1,5 +1,6 @@
 //! What an engine is opened with, and the sizes that follow from its share of the budget.
 
+use crate::engine::{THREAD_BYTES, THREADS};
 use ramekin_base::Clock;
 use ramekin_base::limits::LOG_RECORD_MAX;
 use ramekin_disk::Disk;
@@ -30,7 +31,7 @@ pub struct TreeOptions {
     pub weigh: Option<fn(&[u8]) -> i64>,
     /// Its runs carry filters: worth it where keys are asked for that are not there.
     pub filtered: bool,
-    /// When the first of what a value holds expires, milliseconds since 1970; 0: never.
+    /// When the first of what a value holds expires, milliseconds since 1970 or as the store counts; 0: never.
     pub deadline: fn(&[u8]) -> u64,
 }
 
@@ -42,7 +43,8 @@ impl TreeOptions {
 
     /// Of files of about so many bytes.
     pub(crate) fn shape(&self, file_bytes: u64) -> Shape {
-        Shape { weighted: self.weigh.is_some(), filtered: self.filtered, deadline: self.deadline, file_bytes }
+        let weighted = self.weigh.is_some();
+        Shape { weighted, filtered: self.filtered, deadline: self.deadline, file_bytes, ended: 0 }
     }
 }
 
@@ -61,6 +63,11 @@ pub struct EngineOptions {
     pub durability: Durability,
     /// False: no threads; the owner calls [`crate::Engine::step`]. The simulator lives in one thread.
     pub threads: bool,
+}
+
+/// What the open of a store of so many trees takes, with the least share: it may have to replay a log, to flush and to merge.
+pub fn open_bytes(trees: usize) -> u64 {
+    Limits::of(0, trees).awake_bytes() + THREADS * THREAD_BYTES
 }
 
 /// Sizes that follow from the share.

@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use ramekin_base::Result;
 use ramekin_log::Lsn;
 use ramekin_memory::Account;
-use ramekin_runs::{Memtable, Root, Run, View};
+use ramekin_runs::{Memtable, Root, Run, Shape, View};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,6 +25,8 @@ pub(crate) struct Tree {
     /// How often its runs have changed, and how often they had when a manifest named them last.
     version: AtomicU64,
     named: AtomicU64,
+    /// Records whose deadline is at most this go as files are written.
+    ended: AtomicU64,
 }
 
 /// What is below the memtable that is written.
@@ -117,7 +119,24 @@ impl Tree {
     pub(crate) fn new(options: TreeOptions, runs: Vec<Arc<Run>>, flushed: u64) -> Self {
         let state = TreeState::new(Vec::new(), runs.into(), (flushed, 0, 0));
         let (version, named) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { options, state: ArcSwap::from_pointee(state), version, named }
+        Self { options, state: ArcSwap::from_pointee(state), version, named, ended: AtomicU64::new(0) }
+    }
+
+    /// How its files of about so many bytes are made.
+    pub(crate) fn shape(&self, file_bytes: u64) -> Shape {
+        Shape { ended: self.ended.load(Ordering::SeqCst), ..self.options.shape(file_bytes) }
+    }
+
+    /// Records whose deadline is at most this may go.
+    pub(crate) fn set_ended(&self, deadline: u64) {
+        self.ended.fetch_max(deadline, Ordering::SeqCst);
+    }
+
+    /// Whether runs hold records that have ended.
+    pub(crate) fn holds_ended(&self) -> bool {
+        let ended = self.ended.load(Ordering::SeqCst);
+        ended > 0
+            && self.state().runs.iter().flat_map(|run| run.files()).any(|file| (1..=ended).contains(&file.deadline()))
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tenants::{Toy, make_collection, node, search, upsert};
+use tenants::{Toy, make_collection, node, open_bytes, search, upsert};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 64 * MIB;
@@ -34,7 +34,7 @@ fn open(folder: &Path) -> Node {
 /// Searches a second and the kernel's charge, of the store of vectors alone or beside two that nobody asks.
 fn searches(folder: &Path, toys: &[&str]) {
     let node = open(folder);
-    let toys: Vec<Arc<Toy>> = toys.iter().map(|name| node.host(name, Toy::open).unwrap()).collect();
+    let toys: Vec<Arc<Toy>> = toys.iter().map(|name| node.host(name, open_bytes(1), Toy::open).unwrap()).collect();
     // What is to be resident is loaded by then.
     std::thread::sleep(Duration::from_secs(4));
     let (start, mut done) = (Instant::now(), 0);
@@ -63,7 +63,7 @@ fn held(node: &Node, name: &str) -> u64 {
 /// Load that moves from one store to the other, then a budget that moves under load.
 fn moves(folder: &Path) {
     let node = open(folder);
-    let toys = NAMES.map(|name| node.host(name, Toy::open).unwrap());
+    let toys = NAMES.map(|name| node.host(name, open_bytes(1), Toy::open).unwrap());
     let (is_over, busy, refused, busy_errors) =
         (AtomicBool::new(false), AtomicUsize::new(2), AtomicU64::new(0), AtomicU64::new(0));
     let note = |outcome: ramekin_base::Result<()>| match outcome {

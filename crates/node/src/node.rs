@@ -258,9 +258,16 @@ impl Node {
     }
 
     /// Opens another store beside that of vectors, in a folder of its name: with what an idle store has, which the arbiter then
-    /// changes as it is used. Whoever opened it closes it, before the node.
-    pub fn host<T: Tenant + 'static>(&self, name: &str, open: impl FnOnce(Place) -> Result<T>) -> Result<Arc<T>> {
+    /// changes as it is used. While it is opened it takes `open_bytes`: it may have to replay its log. Whoever opened it closes
+    /// it, before the node.
+    pub fn host<T: Tenant + 'static>(
+        &self,
+        name: &str,
+        open_bytes: u64,
+        open: impl FnOnce(Place) -> Result<T>,
+    ) -> Result<Arc<T>> {
         let inner = &self.inner;
+        inner.arbiter.make_room(open_bytes.max(IDLE_SHARE), SHRINK_MOST)?;
         let account = inner.budget.root().child(name, "a store").movable();
         let place = Place {
             disk: inner.disk.clone(),

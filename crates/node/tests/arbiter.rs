@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tenants::toy::Command;
-use tenants::{Toy, make_collection, node, search, upsert};
+use tenants::{Toy, make_collection, node, open_bytes, search, upsert};
 
 const MIB: u64 = 1 << 20;
 /// A test that is broken ends after this long instead of never; one that passes does not wait for it.
@@ -45,7 +45,7 @@ fn a_store_alone_has_the_whole_budget_and_the_ledger_as_it_was() {
 fn three_stores_open_at_24_mib_and_those_without_data_cost_next_to_nothing() {
     let temp = tempfile::tempdir().unwrap();
     let node = node(temp.path(), 24 * MIB).unwrap();
-    let toys = ["one", "two"].map(|name| node.host(name, Toy::open).unwrap());
+    let toys = ["one", "two"].map(|name| node.host(name, open_bytes(1), Toy::open).unwrap());
     assert_eq!(node.shares(), [23 * MIB, IDLE_SHARE, IDLE_SHARE]);
     for name in ["one", "two"] {
         let (held, share) = of_store(&node, name);
@@ -66,7 +66,7 @@ fn a_budget_without_room_for_stores_that_are_hosted_is_refused() {
     let temp = tempfile::tempdir().unwrap();
     let node = node(temp.path(), 32 * MIB).unwrap();
     let alone = node.least_budget();
-    let toys = ["one", "two"].map(|name| node.host(name, Toy::open).unwrap());
+    let toys = ["one", "two"].map(|name| node.host(name, open_bytes(1), Toy::open).unwrap());
     toys.iter().for_each(|toy| toy.add(0, 100).unwrap());
     // What they take while they are written to they give back: it counts for nothing here.
     let least = node.least_budget();
@@ -85,7 +85,7 @@ fn a_budget_without_room_for_stores_that_are_hosted_is_refused() {
 fn shares_follow_the_load_and_come_back() {
     let temp = tempfile::tempdir().unwrap();
     let node = node(temp.path(), 64 * MIB).unwrap();
-    let toys = ["one", "two"].map(|name| node.host(name, Toy::open).unwrap());
+    let toys = ["one", "two"].map(|name| node.host(name, open_bytes(1), Toy::open).unwrap());
     for (busy, idle) in [(0, 1), (1, 0)] {
         let mut written = 0;
         until("the share of the busy store", || {
@@ -111,7 +111,7 @@ fn a_large_unit_is_taken_at_every_budget() {
         let node = node(temp.path(), budget * MIB).unwrap();
         make_collection(&node).unwrap();
         upsert(&node, 0, 1_000).unwrap();
-        let toy = node.host("one", |place| Toy::of(place, trees)).unwrap();
+        let toy = node.host("one", open_bytes(trees), |place| Toy::of(place, trees)).unwrap();
         for round in 0..2 {
             let many = (0..1_400).map(|key| Command::Put(10 * key + round, 1_030)).collect();
             let units = [Command::Put(round, 1_536 << 10), Command::Both(many), Command::Put(round, 2 << 20)];
@@ -160,7 +160,7 @@ fn budget_and_load_move_together_and_nothing_is_refused_for_good() {
     let temp = tempfile::tempdir().unwrap();
     let node = node(temp.path(), 64 * MIB).unwrap();
     make_collection(&node).unwrap();
-    let toys = ["one", "two"].map(|name| node.host(name, Toy::open).unwrap());
+    let toys = ["one", "two"].map(|name| node.host(name, open_bytes(1), Toy::open).unwrap());
     let (is_over, busy, done) = (AtomicBool::new(false), AtomicUsize::new(0), [const { AtomicU64::new(0) }; 3]);
     std::thread::scope(|scope| {
         for (at, toy) in toys.iter().enumerate() {

@@ -12,7 +12,7 @@
 //! Only neighbours merge, since the newest record of a key is the one in the youngest run. A merge writes the newest record of
 //! a key with the sum of the weights that it saw. A tombstone goes at the bottom, or where the merge saw the first record of
 //! its key; a range tombstone goes at the bottom, and takes along what it covers wherever it meets it. A merge never looks at a
-//! clock, and never at who reads.
+//! clock, and never at who reads; whoever starts it may say up to which deadline records have ended.
 
 use crate::cursor::RunCursor;
 use crate::entry::Value;
@@ -119,7 +119,7 @@ fn write_file(merge: &mut Merge<Source>, writer: &mut RunWriter<'_>, pages: &Pag
             Value::DeletedTo(end) => Some(end.to_vec()),
             _ => None,
         };
-        if !is_dropped(&merged, bottom)? {
+        if !is_dropped(&merged, bottom)? && !writer.has_ended(&merged.entry.value) {
             write_record(&merged, writer, pages)?;
         }
         match covered_to {

@@ -30,13 +30,17 @@ pub struct Shape {
     pub filtered: bool,
     /// A file ends at about so many bytes.
     pub file_bytes: u64,
-    /// When the first of what a value holds expires, milliseconds since 1970; 0: never. Only what the index says of pages.
+    /// When the first of what a value holds expires, milliseconds since 1970 or as the tree counts; 0: never. What the index says of
+    /// pages.
     pub deadline: fn(&[u8]) -> u64,
+    /// Records whose deadline is at most this are not written any more; 0: all are. For trees without weights, whose keys are written
+    /// once: no older record can come to light.
+    pub ended: u64,
 }
 
 impl Shape {
     /// Without weights and filters.
-    pub const PLAIN: Self = Self { weighted: false, filtered: false, file_bytes: 8 << 20, deadline: |_| 0 };
+    pub const PLAIN: Self = Self { weighted: false, filtered: false, file_bytes: 8 << 20, deadline: |_| 0, ended: 0 };
 }
 
 /// A block of the index, and the first key that it answers for.

@@ -69,6 +69,15 @@ impl<'a> RunWriter<'a> {
         Self { pages, account: account.clone(), shape, name, file: None, done: Vec::new() }
     }
 
+    /// Whether a record with this value is not written any more.
+    pub(crate) fn has_ended(&self, value: &Value<'_>) -> bool {
+        let Shape { ended, deadline, weighted, .. } = self.shape;
+        match value {
+            Value::Inline(value) if ended > 0 && !weighted => (1..=ended).contains(&deadline(value)),
+            _ => false,
+        }
+    }
+
     /// Adds a record; its key is greater than the last one's.
     pub fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
         match entry.value {

@@ -68,7 +68,7 @@ pub fn open_store(node: &Node) -> Result<Store> {
             is_newer
         });
     };
-    let hosted = node.host("versions", |place| {
+    let hosted = node.host("versions", Versions::open_bytes(), |place| {
         let options = Options {
             disk: place.disk,
             folder: place.folder,

@@ -16,6 +16,7 @@ use ramekin_engine::{Staged, Store, TreeOptions, Unit};
 use ramekin_memory::{Account, Reservation};
 use std::cell::RefCell;
 
+pub(crate) const TREES: usize = 5;
 /// The least time that a lease is granted for, seconds: one and a half times etcd's election timeout, and a whole number.
 pub const TTL_LEAST: i64 = 2;
 const TTL_MOST: i64 = 9_000_000_000;
@@ -24,7 +25,7 @@ const PURGED: usize = 128;
 
 /// The trees and what is staged in them.
 pub struct Trees {
-    trees: [TreeOptions; 5],
+    trees: [TreeOptions; TREES],
     /// Pays for answers.
     pub(crate) answers: Account,
 }

@@ -1,12 +1,12 @@
 //! The store, open.
 
 use crate::api::{Asked, Command, OpReply, Range, RangeReply, Reply, Txn};
-use crate::keys::{self, META};
+use crate::keys::{self, HISTORY, META};
 use crate::lease::{AFTER_START, Lease, LeaseLeft, Leases};
 use crate::range;
 use crate::reads::{InView, Reads};
 use crate::record;
-use crate::stage::{Answer, TTL_LEAST, Trees};
+use crate::stage::{Answer, TREES, TTL_LEAST, Trees};
 use crate::txn;
 use crate::watch::{self, Events};
 use ramekin_base::{Clock, Error, Kind, Result};
@@ -66,6 +66,11 @@ fn booking<'a>(account: &'a Account, memory: &'a mut Option<Reservation>) -> imp
 }
 
 impl Versions {
+    /// What an open takes: it may have to replay a log.
+    pub fn open_bytes() -> u64 {
+        ramekin_engine::open_bytes(TREES)
+    }
+
     pub fn open(options: Options) -> Result<Self> {
         let Options { disk, folder, pages, budget, account, share, clock, threads, changed } = options;
         let answers = account.child("answers", "keys of an answer x (160 + key + value)").transient();
@@ -84,6 +89,7 @@ impl Versions {
         let engine = Engine::open(engine, Trees::new(answers.clone()))?;
         let versions = Self { engine, inner: Arc::new(Inner { leases, clock, answers, changed }) };
         versions.find_leases()?;
+        versions.drop_ended()?;
         Ok(versions)
     }
 
@@ -98,6 +104,12 @@ impl Versions {
             self.inner.leases.add(lease, now + AFTER_START);
             walk.next()?;
         }
+        Ok(())
+    }
+
+    /// Versions that ended up to the compacted revision go as their files are written anew.
+    fn drop_ended(&self) -> Result<()> {
+        self.engine.drop_ended(HISTORY, self.compacted()?.max(0) as u64);
         Ok(())
     }
 
@@ -238,8 +250,10 @@ impl Versions {
         !over.is_empty()
     }
 
-    /// Removes some of the values that nobody can read since a compaction. False: there are none.
+    /// Gives back what nobody can read since a compaction: some of the long values, and others as their files are written anew. False:
+    /// no long ones are left.
     pub fn purge(&self) -> Result<bool> {
+        self.drop_ended()?;
         let view = self.engine.view();
         let reads = InView(&view);
         let (from, to) = keys::graves_to(reads.compacted()?);

@@ -6,6 +6,7 @@ pub mod toy;
 
 use ramekin_base::{PointId, Result, SystemClock};
 use ramekin_disk::Engine as DiskEngine;
+pub use ramekin_engine::open_bytes;
 use ramekin_engine::{Durability, Engine, EngineOptions};
 use ramekin_node::{Folder, Node, NodeOptions, Place, Tenant, Wants};
 use ramekin_vectors::{Batch, CollectionConfig, Column, MetricName, Query, Target, UNNAMED, VectorConfig, Wait, Write};

@@ -1,0 +1,117 @@
+"""A client of etcd's door: the stubs are made from the door's own protobuf files, once for each process.
+
+    proto files ─► grpc_tools ─► a temporary folder of modules ─► Client(port).kv, .watch, .lease, ...
+"""
+
+import importlib
+import queue
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import grpc
+from grpc_tools import protoc
+
+PROTO = Path(__file__).resolve().parent.parent / "crates" / "door-etcd" / "proto"
+
+
+@cache
+def modules():
+    """Messages, and stubs of the services."""
+    made = tempfile.mkdtemp(prefix="etcd-stubs-")
+    files = [str(path) for path in sorted(PROTO.glob("*.proto"))]
+    status = protoc.main(["protoc", f"-I{PROTO}", f"--python_out={made}", f"--grpc_python_out={made}", *files])
+    assert status == 0, "the protobuf files do not compile"
+    sys.path.insert(0, made)
+    return importlib.import_module("rpc_pb2"), importlib.import_module("rpc_pb2_grpc")
+
+
+class Client:
+    """One connection."""
+
+    def __init__(self, port: int):
+        self.pb, stubs = modules()
+        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
+        grpc.channel_ready_future(self.channel).result(timeout=30)
+        self.kv = stubs.KVStub(self.channel)
+        self.watches = stubs.WatchStub(self.channel)
+        self.leases = stubs.LeaseStub(self.channel)
+        self.cluster = stubs.ClusterStub(self.channel)
+        self.maintenance = stubs.MaintenanceStub(self.channel)
+
+    def put(self, key: bytes, value: bytes, **more):
+        return self.kv.Put(self.pb.PutRequest(key=key, value=value, **more), timeout=60)
+
+    def range(self, key: bytes, end: bytes = b"", **more):
+        return self.kv.Range(self.pb.RangeRequest(key=key, range_end=end, **more), timeout=60)
+
+    def get(self, key: bytes) -> bytes | None:
+        kvs = self.range(key).kvs
+        return kvs[0].value if kvs else None
+
+    def delete(self, key: bytes, end: bytes = b"", **more):
+        return self.kv.DeleteRange(self.pb.DeleteRangeRequest(key=key, range_end=end, **more), timeout=60)
+
+    def txn(self, compare=(), success=(), failure=()):
+        return self.kv.Txn(self.pb.TxnRequest(compare=compare, success=success, failure=failure), timeout=60)
+
+    def put_op(self, key: bytes, value: bytes):
+        return self.pb.RequestOp(request_put=self.pb.PutRequest(key=key, value=value))
+
+    def range_op(self, key: bytes, end: bytes = b"", **more):
+        return self.pb.RequestOp(request_range=self.pb.RangeRequest(key=key, range_end=end, **more))
+
+    def compact(self, revision: int, physical: bool = False):
+        return self.kv.Compact(self.pb.CompactionRequest(revision=revision, physical=physical), timeout=60)
+
+    def grant(self, ttl: int, id: int = 0):
+        return self.leases.LeaseGrant(self.pb.LeaseGrantRequest(TTL=ttl, ID=id), timeout=60)
+
+    def watch(self) -> "Watch":
+        return Watch(self)
+
+    def close(self):
+        self.channel.close()
+
+
+class Watch:
+    """One stream of watchers."""
+
+    def __init__(self, client: Client):
+        self.pb, self.asked = client.pb, queue.Queue()
+        self.answers = client.watches.Watch(iter(self.asked.get, None))
+
+    def create(self, key: bytes, end: bytes = b"", **more):
+        create = self.pb.WatchCreateRequest(key=key, range_end=end, **more)
+        self.asked.put(self.pb.WatchRequest(create_request=create))
+
+    def cancel(self, watch_id: int):
+        self.asked.put(self.pb.WatchRequest(cancel_request=self.pb.WatchCancelRequest(watch_id=watch_id)))
+
+    def progress(self):
+        self.asked.put(self.pb.WatchRequest(progress_request=self.pb.WatchProgressRequest()))
+
+    def next(self):
+        return next(self.answers)
+
+    def events(self, count: int) -> list:
+        """So many events, of however many responses."""
+        found = []
+        while len(found) < count:
+            found.extend(self.next().events)
+        return found
+
+    def close(self):
+        self.asked.put(None)
+        self.answers.cancel()
+
+
+def error_of(call) -> tuple[str, str]:
+    """Code and text of the error that a call ends with."""
+    try:
+        call()
+    except grpc.RpcError as error:
+        return error.code().name, error.details()
+    raise AssertionError("it did not fail")

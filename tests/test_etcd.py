@@ -1,0 +1,217 @@
+"""etcd's door, as its clients see it: keys with versions, transactions, watches, leases, and what a kill leaves."""
+
+import json
+import random
+import threading
+import time
+import urllib.request
+
+import pytest
+
+from harness.etcd import Client, error_of
+from harness.server import Server, free_port
+
+PREFIX = "etcdserver: "
+
+
+@pytest.fixture
+def served(tmp_path):
+    door = free_port()
+    with Server(tmp_path / "data", "64MiB", options=("--etcd", f"127.0.0.1:{door}")) as server:
+        client = Client(door)
+        yield client, server, door
+        client.close()
+
+
+def test_keys_have_versions_and_old_ones_can_be_read(served):
+    client, _, _ = served
+    assert client.range(b"a").header.revision == 1
+    first = client.put(b"a", b"1")
+    assert (first.header.revision, first.header.raft_term) == (2, 2) and first.header.cluster_id and first.header.member_id
+    assert client.put(b"a", b"2", prev_kv=True).prev_kv.value == b"1"
+    client.put(b"b", b"x" * 5000)
+    (kv,) = client.range(b"a").kvs
+    assert (kv.create_revision, kv.mod_revision, kv.version, kv.value) == (2, 3, 2, b"2")
+    assert client.range(b"a", revision=2).kvs[0].value == b"1"
+    found = client.range(b"a", b"\0", limit=1)
+    assert (len(found.kvs), found.more, found.count, found.header.revision) == (1, True, 2, 4)
+    assert client.range(b"b").kvs[0].value == b"x" * 5000
+    assert client.range(b"a", b"c", count_only=True).count == 2
+    descending = client.range(b"a", b"c", sort_order="DESCEND", sort_target="MOD")
+    assert [kv.key for kv in descending.kvs] == [b"b", b"a"]
+    deleted = client.delete(b"a", b"b", prev_kv=True)
+    assert (deleted.deleted, deleted.header.revision, deleted.prev_kvs[0].value) == (1, 5, b"2")
+    assert client.delete(b"a").header.revision == 5
+    assert client.range(b"a", revision=4).kvs[0].version == 2 and not client.range(b"a").kvs
+
+
+def test_refusals_have_the_codes_and_texts_of_etcd(served):
+    client, _, _ = served
+    client.put(b"a", b"1")
+    client.compact(2)
+    op = client.put_op(b"k", b"")
+    wrong = [
+        (lambda: client.put(b"", b""), "INVALID_ARGUMENT", "key is not provided"),
+        (lambda: client.range(b""), "INVALID_ARGUMENT", "key is not provided"),
+        (lambda: client.put(b"k", b"v", ignore_value=True), "INVALID_ARGUMENT", "value is provided"),
+        (lambda: client.put(b"k", b"", ignore_value=True), "INVALID_ARGUMENT", "key not found"),
+        (lambda: client.put(b"k", b"", lease=5), "NOT_FOUND", "requested lease not found"),
+        (lambda: client.range(b"a", revision=3), "OUT_OF_RANGE", "mvcc: required revision is a future revision"),
+        (lambda: client.range(b"a", revision=1), "OUT_OF_RANGE", "mvcc: required revision has been compacted"),
+        (lambda: client.compact(2), "OUT_OF_RANGE", "mvcc: required revision has been compacted"),
+        (lambda: client.range(b"a", sort_order=9), "INVALID_ARGUMENT", "invalid sort option"),
+        (lambda: client.txn(success=[op, op]), "INVALID_ARGUMENT", "duplicate key given in txn request"),
+        (lambda: client.txn(success=[op] * 129), "INVALID_ARGUMENT", "too many operations in txn request"),
+        (lambda: client.txn(success=[client.pb.RequestOp()]), "INVALID_ARGUMENT", "key not found"),
+        (lambda: client.grant(9_000_000_001), "OUT_OF_RANGE", "too large lease TTL"),
+        (lambda: client.put(b"k", b"v" * 1_600_000), "INVALID_ARGUMENT", "request is too large"),
+    ]
+    for call, code, text in wrong:
+        assert error_of(call) == (code, PREFIX + text)
+    code, text = error_of(lambda: client.put(b"k", b"v" * 2_200_000))
+    assert (code, text) == ("RESOURCE_EXHAUSTED", "grpc: received message larger than max (2200008 vs. 2097152)")
+    assert client.range(b"a").header.revision == 2
+
+
+def test_a_transaction_is_one_revision_and_sees_what_it_wrote(served):
+    client, _, _ = served
+    pb = client.pb
+    is_new = pb.Compare(key=b"lock", target="CREATE", result="EQUAL", create_revision=0)
+    ops = [client.put_op(b"lock", b"me"), client.range_op(b"lock"), client.put_op(b"other", b"1")]
+    done = client.txn([is_new], ops, [client.range_op(b"lock")])
+    assert done.succeeded and done.header.revision == 2
+    assert done.responses[1].response_range.kvs[0].value == b"me"
+    again = client.txn([is_new], ops, [client.range_op(b"lock")])
+    assert not again.succeeded and again.header.revision == 2 and again.responses[0].response_range.kvs[0].value == b"me"
+    assert {kv.mod_revision for kv in client.range(b"l", b"p").kvs} == {2}
+
+
+def test_watchers_get_each_event_once_in_order_from_wherever_they_begin(served):
+    client, _, _ = served
+    for number in range(5):
+        client.put(b"w%d" % (number % 2), b"%d" % number)
+    client.delete(b"w0")
+    watch = client.watch()
+    watch.create(b"w", b"x", start_revision=3, prev_kv=True)
+    created = watch.next()
+    assert created.created and created.watch_id == 0 and created.header.revision == 7
+    events = watch.events(5)
+    assert [event.kv.mod_revision for event in events] == [3, 4, 5, 6, 7]
+    assert [event.prev_kv.value for event in events] == [b"", b"0", b"1", b"2", b"4"]
+    assert events[-1].type == 1 and events[-1].kv.key == b"w0" and not events[-1].kv.value
+    watch.create(b"w1", filters=["NOPUT"])
+    assert watch.next().watch_id == 1
+    client.put(b"w1", b"last")
+    response = watch.next()
+    assert (response.watch_id, response.header.revision, len(response.events)) == (0, 8, 1)
+    client.delete(b"w1")
+    both = [watch.next(), watch.next()]
+    assert sorted(response.watch_id for response in both) == [0, 1]
+    watch.progress()
+    progress = watch.next()
+    assert (progress.watch_id, progress.header.revision, len(progress.events)) == (-1, 9, 0)
+    watch.cancel(1)
+    assert watch.next().canceled
+    client.compact(6)
+    watch.create(b"w0", start_revision=5)
+    assert watch.next().created
+    compacted = watch.next()
+    assert compacted.canceled and compacted.compact_revision == 6
+    watch.close()
+
+
+def test_a_lease_takes_its_keys_along_in_one_revision(served):
+    client, _, _ = served
+    lease = client.grant(1)
+    assert lease.TTL == 2 and lease.ID > 0
+    client.put(b"l1", b"", lease=lease.ID)
+    client.put(b"l2", b"", lease=lease.ID)
+    left = client.leases.LeaseTimeToLive(client.pb.LeaseTimeToLiveRequest(ID=lease.ID, keys=True))
+    assert left.grantedTTL == 2 and sorted(left.keys) == [b"l1", b"l2"]
+    watch = client.watch()
+    watch.create(b"l", b"m")
+    assert watch.next().created
+    renewed = next(client.leases.LeaseKeepAlive(iter([client.pb.LeaseKeepAliveRequest(ID=lease.ID)])))
+    assert renewed.TTL == 2
+    events = watch.events(2)
+    assert [(event.type, event.kv.key, event.kv.mod_revision) for event in events] == [(1, b"l1", 4), (1, b"l2", 4)]
+    watch.close()
+    gone = client.leases.LeaseTimeToLive(client.pb.LeaseTimeToLiveRequest(ID=lease.ID))
+    assert (gone.TTL, gone.grantedTTL) == (-1, 0)
+    assert next(client.leases.LeaseKeepAlive(iter([client.pb.LeaseKeepAliveRequest(ID=lease.ID)]))).TTL == 0
+    assert error_of(lambda: client.leases.LeaseRevoke(client.pb.LeaseRevokeRequest(ID=lease.ID)))[0] == "NOT_FOUND"
+
+
+def test_it_says_what_it_is(served):
+    client, _, door = served
+    status = client.maintenance.Status(client.pb.StatusRequest())
+    (member,) = client.cluster.MemberList(client.pb.MemberListRequest()).members
+    assert status.leader == member.ID != 0 and status.version == "3.7.1" and status.raftTerm == 2
+    assert list(member.clientURLs) == [f"http://127.0.0.1:{door}"]
+    with urllib.request.urlopen(f"http://127.0.0.1:{door}/version") as answer:
+        assert json.load(answer)["etcdserver"] == "3.7.1"
+    with urllib.request.urlopen(f"http://127.0.0.1:{door}/health") as answer:
+        assert json.load(answer) == {"health": "true", "reason": ""}
+    added = client.pb.MemberAddRequest(peerURLs=["http://127.0.0.1:1"])
+    assert error_of(lambda: client.cluster.MemberAdd(added)) == ("UNAVAILABLE", PREFIX + "unhealthy cluster")
+
+
+def test_what_was_acknowledged_is_there_after_a_kill(tmp_path):
+    door, rng = free_port(), random.Random(5)
+    server = Server(tmp_path / "data", "40MiB", options=("--etcd", f"127.0.0.1:{door}"))
+    told: dict[bytes, int] = {}
+    highest = 1
+    for _ in range(4):
+        server.start()
+        clients = [Client(door) for _ in range(3)]
+        assert clients[0].range(b"k").header.revision >= highest
+        for key, revision in told.items():
+            assert clients[0].range(key).kvs[0].mod_revision >= revision, key
+        ended = threading.Event()
+
+        def write(client, number):
+            at = 0
+            while not ended.is_set():
+                key = b"k%d-%d" % (number, at % 40)
+                try:
+                    told[key] = client.put(key, bytes(at % 3000)).header.revision
+                except Exception:
+                    return
+                at += 1
+
+        threads = [threading.Thread(target=write, args=(client, number)) for number, client in enumerate(clients)]
+        [thread.start() for thread in threads]
+        time.sleep(0.3 + rng.random() * 0.5)
+        server.kill9()
+        ended.set()
+        [thread.join() for thread in threads]
+        [client.close() for client in clients]
+        highest = max([highest, *told.values()])
+    assert len(told) > 20
+    server.start()
+    client = Client(door)
+    assert client.range(b"k").header.revision >= highest
+    # Each change has a revision of its own, and none is missing.
+    watch = client.watch()
+    watch.create(b"k", b"l", start_revision=2)
+    assert watch.next().created
+    revisions = [event.kv.mod_revision for event in watch.events(client.range(b"k").header.revision - 1)]
+    assert revisions == list(range(2, len(revisions) + 2))
+    watch.close()
+    client.close()
+    server.stop()
+
+
+def test_the_largest_request_and_a_range_of_many_such_fit_a_small_budget(tmp_path):
+    door = free_port()
+    with Server(tmp_path / "data", "64MiB", options=("--etcd", f"127.0.0.1:{door}")) as server:
+        client = Client(door)
+        for number in range(12):
+            client.put(b"big%d" % (number % 4), bytes([number]) * 1_500_000)
+        assert client.get(b"big3") == bytes([11]) * 1_500_000
+        for number in range(5_000):
+            client.put(b"small%05d" % number, bytes(200))
+        assert client.range(b"small", b"smalm", count_only=True).count == 5_000
+        assert len(client.range(b"small", b"smalm").kvs) == 5_000
+        assert server.peak() <= server.budget
+        client.close()
