@@ -73,6 +73,43 @@ def test_refusals_have_the_codes_and_texts_of_etcd(served):
     assert client.range(b"a").header.revision == 2
 
 
+def test_a_stream_of_a_range_is_the_range_at_one_revision(served):
+    client, _, _ = served
+    for number in range(300):
+        client.put(b"s%03d" % number, b"x" * (number % 7))
+    for limit in (0, 7, 10, 299, 300, 400):
+        whole = client.range(b"s", b"t", limit=limit)
+        stream = client.kv.RangeStream(client.pb.RangeRequest(key=b"s", range_end=b"t", limit=limit))
+        first = next(stream)
+        client.put(b"s000", b"")
+        chunks = [first.range_response, *(chunk.range_response for chunk in stream)]
+        assert [kv for chunk in chunks for kv in chunk.kvs] == list(whole.kvs)
+        assert all(chunk.header.revision == chunk.count == 0 and not chunk.more for chunk in chunks[:-1])
+        last = chunks[-1]
+        assert (last.count, last.more, last.header.revision) == (300, whole.more, whole.header.revision)
+    (counted,) = client.kv.RangeStream(client.pb.RangeRequest(key=b"s", range_end=b"t", count_only=True))
+    assert counted.range_response.count == 300
+    sorted_by = client.pb.RangeRequest(key=b"s", range_end=b"t", sort_target="MOD")
+    assert error_of(lambda: list(client.kv.RangeStream(sorted_by))) == ("UNIMPLEMENTED", "RangeStream does not support custom sort orders")
+    old = client.pb.RangeRequest(key=b"s", revision=1000)
+    assert error_of(lambda: list(client.kv.RangeStream(old)))[0] == "OUT_OF_RANGE"
+
+
+def test_a_delete_of_many_keys_is_one_revision(served):
+    client, _, _ = served
+    for number in range(700):
+        client.put(b"d%04d" % number, b"")
+    watch = client.watch()
+    watch.create(b"d", b"e")
+    assert watch.next().created
+    deleted = client.delete(b"d0050", b"e")
+    assert (deleted.deleted, deleted.header.revision) == (650, 702)
+    assert {event.kv.mod_revision for event in watch.events(650)} == {702}
+    watch.close()
+    assert client.range(b"d", b"e", count_only=True).count == 50
+    assert client.range(b"d", b"e", count_only=True, revision=701).count == 700
+
+
 def test_a_transaction_is_one_revision_and_sees_what_it_wrote(served):
     client, _, _ = served
     pb = client.pb

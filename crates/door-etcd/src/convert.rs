@@ -38,6 +38,7 @@ pub(crate) fn range(asked: pb::RangeRequest) -> Result<Range> {
         sort_by,
         keys_only: asked.keys_only,
         count_only: asked.count_only,
+        uncounted: false,
         min_mod: asked.min_mod_revision,
         max_mod: asked.max_mod_revision,
         min_create: asked.min_create_revision,

@@ -4,6 +4,7 @@ use crate::booked::memory_of;
 use crate::convert;
 use crate::door::{Door, answer};
 use crate::errors::status;
+use crate::range_stream;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::kv_server::Kv;
 use ramekin_base::Lane;
@@ -29,9 +30,9 @@ impl Kv for Door {
 
     async fn range_stream(
         &self,
-        _request: Request<pb::RangeRequest>,
+        request: Request<pb::RangeRequest>,
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
-        Err(Status::unimplemented("unknown method RangeStream for service etcdserverpb.KV"))
+        range_stream::begin(self, request.into_inner())
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
@@ -56,6 +57,13 @@ impl Kv for Door {
         self.check_size(request.get_ref())?;
         let memory = memory_of(&request);
         let delete = convert::delete(request.into_inner());
+        let asked = delete.clone();
+        if !delete.keys.key.is_empty() && self.read(true, move |versions| versions.is_large(&asked)).await? {
+            let keys = delete.keys;
+            let (deleted, revision) = self.block(Lane::Writes, move |versions| versions.delete_many(&keys)).await?;
+            let header = self.header(revision);
+            return Ok(Response::new(pb::DeleteRangeResponse { header, deleted, prev_kvs: Vec::new() }));
+        }
         let Held { value, memory } = self.command(Command::Delete(delete), memory).await?;
         match value {
             Reply::Op { revision, reply: OpReply::Deleted { deleted, .. } } => {

@@ -20,6 +20,7 @@ mod http;
 mod kv;
 mod lease;
 mod maintenance;
+mod range_stream;
 mod serve;
 mod watch;
 

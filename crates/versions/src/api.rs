@@ -95,6 +95,8 @@ pub struct Range {
     pub sort_by: SortBy,
     pub keys_only: bool,
     pub count_only: bool,
+    /// The answer's count may be 0: nobody looks at it.
+    pub uncounted: bool,
     /// Inclusive bounds; 0: none.
     pub min_mod: i64,
     pub max_mod: i64,

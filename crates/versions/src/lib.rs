@@ -1,7 +1,7 @@
 //! Floor 6: keys with all their versions: etcd's data model, on the engine's trees.
 //!
 //! ```text
-//!   put, delete, txn ─► stage: one unit, one revision        stage.rs · txn.rs
+//!   put, delete, txn ─► stage: one unit, one revision        stage.rs · txn.rs · large.rs
 //!
 //!     heads     key ─► its newest version                    weights count the keys that are there
 //!     history   key, ~revision ─► a version that is no more  and the revision in which it ended
@@ -22,6 +22,7 @@
 
 mod api;
 mod keys;
+mod large;
 mod lease;
 mod range;
 mod reads;

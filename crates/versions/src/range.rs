@@ -77,6 +77,7 @@ pub(crate) fn range(reads: &impl Reads, asked: &Range, newest: i64, book: Book<'
     }
     // Where all were taken they need not be counted once more.
     reply.count = match most == usize::MAX && !is_filtered && !reply.more {
+        _ if asked.uncounted => 0,
         true => kvs.len() as i64,
         false => count(reads, &asked.keys, revision, newest)?,
     };

@@ -1,7 +1,8 @@
 //! The store, open.
 
-use crate::api::{Asked, Command, OpReply, Range, RangeReply, Reply, Txn};
-use crate::keys::{self, HISTORY, META};
+use crate::api::{Asked, Command, DeleteRange, KeyRange, OpReply, Range, RangeReply, Reply, Txn};
+use crate::keys::{self, HEADS, HISTORY, META};
+use crate::large::{self, Which};
 use crate::lease::{AFTER_START, Lease, LeaseLeft, Leases};
 use crate::range;
 use crate::reads::{InView, Reads};
@@ -18,6 +19,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A delete of more keys is not one unit of the log.
+const LARGE: i64 = 512;
 /// Leases that are revoked at one go.
 const REVOKES: usize = 500;
 
@@ -147,6 +150,23 @@ impl Versions {
         Ok(Held { value: reply, memory })
     }
 
+    /// Whether a delete is of so many keys that it is not one unit of the log: [`Versions::delete_many`] does it then.
+    pub fn is_large(&self, delete: &DeleteRange) -> Result<bool> {
+        if delete.keys.is_one() || delete.prev_kv {
+            return Ok(false);
+        }
+        let (from, to) = keys::heads_of(&delete.keys);
+        Ok(from < to && InView(&self.engine.view()).count(HEADS, (&from, &to))? > LARGE)
+    }
+
+    /// Deletes a range of any number of keys in one revision. Blocks; whoever else writes waits meanwhile. How many there were, and
+    /// the newest revision then.
+    pub fn delete_many(&self, keys: &KeyRange) -> Result<(i64, i64)> {
+        let (deleted, revision) = large::delete(&self.engine, &self.inner.answers, Which::Range(keys))?;
+        (self.inner.changed)(revision);
+        Ok((deleted, revision))
+    }
+
     /// A moment of the store.
     pub fn view(&self) -> ReadView {
         self.engine.view()
@@ -198,9 +218,17 @@ impl Versions {
 
     /// Ends a lease, and removes its keys in one revision.
     pub fn revoke(&self, id: i64) -> Result<i64> {
-        let revoked = self.execute(Command::Revoke(id), Vec::new())?;
+        let revoked = self.execute(Command::Revoke(id), Vec::new()).map(|revoked| revoked.value.revision());
+        let revoked = match revoked {
+            Err(error) if error.kind() == Kind::TooLarge => {
+                let (_, revision) = large::delete(&self.engine, &self.inner.answers, Which::Lease(id))?;
+                (self.inner.changed)(revision);
+                Ok(revision)
+            }
+            revoked => revoked,
+        }?;
         self.inner.leases.remove(id);
-        Ok(revoked.value.revision())
+        Ok(revoked)
     }
 
     /// A lease has its full time again. What was granted; 0: there is no such lease.

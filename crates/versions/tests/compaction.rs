@@ -1,4 +1,4 @@
-//! What a compaction gives back.
+//! What a compaction gives back, and deletes of many keys.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at any error")]
 
 use ramekin_base::ManualClock;
@@ -66,4 +66,74 @@ fn versions_that_ended_give_their_room_back_and_others_stay() {
         let after: Vec<Vec<KeyValue>> = (kept..=newest).step_by(10).map(|revision| read(&versions, revision)).collect();
         assert_eq!(after, before);
     }
+}
+
+#[test]
+fn a_delete_of_many_keys_is_one_revision_whole_or_absent_wherever_it_is_stopped() {
+    let delete = DeleteRange { keys: KeyRange { key: b"0100".to_vec(), end: b"1900".to_vec() }, prev_kv: false };
+    let (mut whole, mut absent) = (0, 0);
+    for calls in (0..400).step_by(10) {
+        let disk = Arc::new(SimDisk::new(calls, Faults::default()));
+        let versions = open(&disk);
+        versions.grant(7, 100).unwrap();
+        for key in 0..2000 {
+            put(&versions, key, if key % 500 == 0 { 3000 } else { 30 });
+        }
+        let leased = Put { key: b"0150".to_vec(), lease: 7, ..Put::default() };
+        versions.execute(Command::Put(leased), Vec::new()).unwrap();
+        let before = versions.revision().unwrap();
+        assert!(versions.is_large(&delete).unwrap());
+        let operations_max = Some(disk.operations() + calls);
+        disk.set_faults(Faults { operations_max, ..Faults::default() });
+        let done = versions.delete_many(&delete.keys);
+        disk.set_faults(Faults::default());
+        let disk = Arc::new(disk.crashed_copy(calls));
+        let versions = open(&disk);
+        let all = KeyRange { key: vec![0], end: vec![0] };
+        let count = |revision| {
+            let asked = Range { keys: all.clone(), count_only: true, revision, ..Range::default() };
+            versions.range(&asked).unwrap().value.count
+        };
+        let revision = versions.revision().unwrap();
+        if let Ok(done) = done {
+            assert_eq!((done, revision), ((1800, before + 1), before + 1));
+        }
+        assert!(revision == before || revision == before + 1);
+        assert_eq!(count(0), if revision == before { 2000 } else { 200 });
+        assert_eq!(count(before), 2000);
+        let leased = versions.leased(7).unwrap().value.len();
+        let mut events = versions.events(before + 1, (1000, 1 << 30), true, &mut |_| true).unwrap().value.events;
+        if revision == before {
+            absent += 1;
+            assert_eq!((leased, events.len()), (1, 0));
+            continue;
+        }
+        whole += 1;
+        assert_eq!((leased, events.len()), (0, 1800));
+        assert!(
+            events.iter().all(|event| event.is_delete && event.kv.mod_revision == revision && event.prev.is_some())
+        );
+        assert_eq!(events.remove(0).kv.key, b"0100");
+        put(&versions, 150, 10);
+        assert_eq!((versions.revision().unwrap(), count(0)), (revision + 1, 201));
+    }
+    assert!(whole > 3 && absent > 3, "{whole} whole, {absent} absent");
+}
+
+#[test]
+fn a_lease_of_many_keys_takes_all_of_them_along() {
+    let versions = open(&Arc::new(SimDisk::new(3, Faults::default())));
+    versions.grant(7, 100).unwrap();
+    for key in 0..12_000 {
+        let lease = if key % 3 == 0 { 0 } else { 7 };
+        let put = Put { key: format!("{key:0100}").into(), value: vec![1; 100], lease, ..Put::default() };
+        versions.execute(Command::Put(put), Vec::new()).unwrap();
+    }
+    let before = versions.revision().unwrap();
+    assert_eq!(versions.revoke(7).unwrap(), before + 1);
+    let all = KeyRange { key: vec![0], end: vec![0] };
+    let asked = Range { keys: all, count_only: true, ..Range::default() };
+    assert_eq!(versions.range(&asked).unwrap().value.count, 4000);
+    assert!(versions.leases().is_empty() && versions.leased(7).unwrap().value.is_empty());
+    assert_eq!(versions.revoke(7).unwrap_err().message(), errors::LEASE_NOT_FOUND);
 }

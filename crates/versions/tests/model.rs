@@ -298,6 +298,7 @@ impl Life {
             sort_by: by[rng.below(5) as usize],
             keys_only: rng.below(5) == 0,
             count_only: rng.below(6) == 0,
+            uncounted: false,
             min_mod: filter(rng, most),
             max_mod: filter(rng, most),
             min_create: filter(rng, most),
