@@ -41,6 +41,12 @@ class Client:
         self.cluster = stubs.ClusterStub(self.channel)
         self.maintenance = stubs.MaintenanceStub(self.channel)
 
+    def queues(self):
+        """Messages of locks and of elections, and their stubs."""
+        lock, election = importlib.import_module("v3lock_pb2"), importlib.import_module("v3election_pb2")
+        locks = importlib.import_module("v3lock_pb2_grpc").LockStub(self.channel)
+        return lock, election, locks, importlib.import_module("v3election_pb2_grpc").ElectionStub(self.channel)
+
     def put(self, key: bytes, value: bytes, **more):
         return self.kv.Put(self.pb.PutRequest(key=key, value=value, **more), timeout=60)
 

@@ -179,6 +179,38 @@ def test_a_lease_takes_its_keys_along_in_one_revision(served):
     assert error_of(lambda: client.leases.LeaseRevoke(client.pb.LeaseRevokeRequest(ID=lease.ID)))[0] == "NOT_FOUND"
 
 
+def test_a_lock_goes_from_one_to_the_next_and_an_election_too(served):
+    client, _, door = served
+    lock_pb, election_pb, locks, elections = client.queues()
+    first = client.grant(60).ID
+    held = locks.Lock(lock_pb.LockRequest(name=b"l", lease=first), timeout=20)
+    assert held.key == b"l/%x" % first
+    other = Client(door)
+    waits = other.queues()[2].Lock.future(lock_pb.LockRequest(name=b"l", lease=client.grant(60).ID))
+    gives_up = other.queues()[2].Lock.future(lock_pb.LockRequest(name=b"l", lease=client.grant(60).ID))
+    while client.range(b"l/", b"l0", count_only=True).count < 3:
+        time.sleep(0.01)
+    assert not waits.done()
+    gives_up.cancel()
+    while client.range(b"l/", b"l0", count_only=True).count > 2:
+        time.sleep(0.01)
+    locks.Unlock(lock_pb.UnlockRequest(key=held.key))
+    assert waits.result(timeout=20).key.startswith(b"l/")
+    assert error_of(lambda: elections.Leader(election_pb.LeaderRequest(name=b"e"))) == ("UNKNOWN", "election: no leader")
+    observed = elections.Observe(election_pb.LeaderRequest(name=b"e"))
+    leader = elections.Campaign(election_pb.CampaignRequest(name=b"e", lease=first, value=b"one")).leader
+    assert next(observed).kv.value == b"one"
+    elections.Proclaim(election_pb.ProclaimRequest(leader=leader, value=b"two"))
+    assert next(observed).kv.value == elections.Leader(election_pb.LeaderRequest(name=b"e")).kv.value == b"two"
+    elections.Resign(election_pb.ResignRequest(leader=leader))
+    proclaim = election_pb.ProclaimRequest(leader=leader, value=b"x")
+    assert error_of(lambda: elections.Proclaim(proclaim)) == ("UNKNOWN", "election: not leader")
+    missing = election_pb.ProclaimRequest(value=b"x")
+    assert error_of(lambda: elections.Proclaim(missing)) == ("UNKNOWN", '"leader" field must be provided')
+    observed.cancel()
+    other.close()
+
+
 def test_it_says_what_it_is(served):
     client, _, door = served
     status = client.maintenance.Status(client.pb.StatusRequest())

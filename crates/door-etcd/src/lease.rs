@@ -11,7 +11,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 /// A number that nobody guesses, and that is not 0.
-fn new_id() -> i64 {
+pub(crate) fn new_id() -> i64 {
     let random = RandomState::new().build_hasher().finish();
     (random >> 1).max(1) as i64
 }

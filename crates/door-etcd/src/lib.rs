@@ -15,11 +15,14 @@ mod booked;
 mod cluster;
 mod convert;
 mod door;
+mod election;
 mod errors;
 mod http;
 mod kv;
 mod lease;
+mod lock;
 mod maintenance;
+mod queue;
 mod range_stream;
 mod serve;
 mod watch;
@@ -41,6 +44,12 @@ pub(crate) mod wire {
     }
     pub mod mvccpb {
         tonic::include_proto!("mvccpb");
+    }
+    pub mod v3lockpb {
+        tonic::include_proto!("v3lockpb");
+    }
+    pub mod v3electionpb {
+        tonic::include_proto!("v3electionpb");
     }
     pub mod authpb {
         tonic::include_proto!("authpb");

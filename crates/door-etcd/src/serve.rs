@@ -8,6 +8,8 @@ use crate::wire::etcdserverpb::kv_server::KvServer;
 use crate::wire::etcdserverpb::lease_server::LeaseServer;
 use crate::wire::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::wire::etcdserverpb::watch_server::WatchServer;
+use crate::wire::v3electionpb::election_server::ElectionServer;
+use crate::wire::v3lockpb::lock_server::LockServer;
 use ::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -89,6 +91,8 @@ fn routes(door: &Door) -> Routes {
     Routes::new(KvServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
         .add_service(WatchServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
         .add_service(LeaseServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
+        .add_service(LockServer::new(door.clone()).max_decoding_message_size(most))
+        .add_service(ElectionServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(ClusterServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(MaintenanceServer::new(door.clone()).max_decoding_message_size(most))
         .prepare()

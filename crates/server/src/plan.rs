@@ -70,7 +70,7 @@ fn planned(arguments: &ArgMatches, wanted: &Wanted) -> Result<String> {
     let folder = data.join(format!("ramekin-plan-{}", std::process::id()));
     let planner = Planner::new(disk_rate(&data)?, &folder, &wanted.expected, sample)?;
     // A budget is meant to hold in a cgroup.
-    let base = base_of(process::code_bytes(), crate::serve::OTHER_THREADS, true);
+    let base = base_of(process::code_bytes_without_etcd(), crate::serve::OTHER_THREADS, true);
     let overhead = |budget| overhead(base, budget);
     let budget = wanted.budget.unwrap_or_else(|| default_budget().0);
     let request = PlanRequest { budget, least: least_of_all(base), overhead: &overhead, expected: &wanted.expected };

@@ -73,7 +73,10 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock::new());
     let options = NodeOptions {
         memory: settings.memory,
-        code_bytes: process::code_bytes(),
+        code_bytes: match settings.etcd {
+            Some(_) => process::code_bytes(),
+            None => process::code_bytes_without_etcd(),
+        },
         other_threads: OTHER_THREADS,
         doors: ramekin_door_qdrant::min_reservations,
         clock: clock.clone(),
