@@ -4,6 +4,7 @@ import json
 import random
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import pytest
@@ -223,6 +224,42 @@ def test_it_says_what_it_is(served):
         assert json.load(answer) == {"health": "true", "reason": ""}
     added = client.pb.MemberAddRequest(peerURLs=["http://127.0.0.1:1"])
     assert error_of(lambda: client.cluster.MemberAdd(added)) == ("UNAVAILABLE", PREFIX + "unhealthy cluster")
+
+
+def post(door: int, path: str, body) -> tuple[int, dict]:
+    text = body if isinstance(body, bytes) else json.dumps(body).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{door}/v3/{path}", text)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
+
+
+def test_the_gateway_speaks_json(served):
+    client, _, door = served
+    status, put = post(door, "kv/put", {"key": "Zm9v", "value": "YmFy", "unknown": 1})
+    assert status == 200 and put["header"]["revision"] == "2"
+    assert client.get(b"foo") == b"bar"
+    _, found = post(door, "kv/range", {"key": "Zm9v", "limit": "5", "sort_order": "DESCEND", "sortTarget": 2})
+    assert found["kvs"] == [{"key": "Zm9v", "create_revision": "2", "mod_revision": "2", "version": "1", "value": "YmFy"}]
+    assert found["count"] == "1" and "more" not in found
+    compare = {"key": "Zm9v", "target": "VERSION", "result": "EQUAL", "version": "1"}
+    success = [{"requestDeleteRange": {"key": "Zm9v"}}]
+    _, done = post(door, "kv/txn", {"compare": [compare], "success": success})
+    assert done["succeeded"] and done["responses"][0]["response_delete_range"]["deleted"] == "1"
+    assert post(door, "lease/leases", b"")[1]["header"]["revision"] == "3"
+    assert post(door, "kv/put", {"key": "Zm9v", "lease": 9}) == (404, {"code": 5, "message": PREFIX + "requested lease not found"})
+    assert post(door, "kv/range", {"key": "Zm9v", "revision": 9})[0] == 400
+    assert post(door, "kv/range", b"{")[0] == 400 and post(door, "kv/range", {"key": 5})[0] == 400
+    watch = urllib.request.Request(f"http://127.0.0.1:{door}/v3/watch", json.dumps({"create_request": {"key": "Zm9v", "start_revision": 2}}).encode())
+    with urllib.request.urlopen(watch, timeout=30) as stream:
+        assert json.loads(stream.readline())["result"]["created"]
+        events = json.loads(stream.readline())["result"]["events"]
+        assert [event.get("type", "PUT") for event in events] == ["PUT", "DELETE"]
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{door}/v3/kv/range")
+    assert refused.value.code == 501
 
 
 def test_what_was_acknowledged_is_there_after_a_kill(tmp_path):

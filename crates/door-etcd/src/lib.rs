@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   connection ─► HTTP/2 ─► gRPC: KV, Watch, Lease, Cluster, Maintenance ─► a command, or a read of a view
-//!              └► HTTP/1 ─► /version, /health, /livez, /readyz, /metrics
+//!              └► HTTP/1 ─► /v3/...: the same calls as JSON · /version, /health, /livez, /readyz
 //!
 //!   serve.rs    connections                      kv.rs           reads on the reader pool, changes as commands
 //!   booked.rs   bodies, booked as they come      watch.rs        one task a stream: positions, no queues of events
@@ -17,6 +17,7 @@ mod convert;
 mod door;
 mod election;
 mod errors;
+mod gateway;
 mod http;
 mod kv;
 mod lease;

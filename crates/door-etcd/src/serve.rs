@@ -2,6 +2,7 @@
 
 use crate::booked::{BookedBody, HeldBody};
 use crate::door::Door;
+use crate::gateway;
 use crate::http;
 use crate::wire::etcdserverpb::cluster_server::ClusterServer;
 use crate::wire::etcdserverpb::kv_server::KvServer;
@@ -141,6 +142,9 @@ async fn answer(
         .headers()
         .get(::http::header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+    if !is_grpc && gateway::is_here(request.uri().path()) {
+        return Ok(gateway::answer(&door, routes, request).await);
+    }
     if !is_grpc {
         let answer = http::answer(&door, request.method(), request.uri().path());
         return Ok(answer.map(|body| HeldBody::new(Body::new(body), None)));

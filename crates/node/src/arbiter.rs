@@ -13,7 +13,7 @@
 use crate::shares::{Claim, Use, Wants, is_near, plan};
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::supervise::{self, Threads};
-use ramekin_base::{Error, Result, Size};
+use ramekin_base::{Result, Size};
 use ramekin_memory::{Account, Budget};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -139,17 +139,14 @@ impl Arbiter {
         }
     }
 
-    /// A store that is about to be opened takes so much until it is: the first one does with less.
+    /// A store that is about to be opened takes so much until it is: the first one does with less, as far as it can. One without a log
+    /// takes next to nothing, so what is too little shows when it is opened.
     pub(crate) fn make_room(&self, bytes: u64, at_most: Duration) -> Result<()> {
         let (mut seats, total) = (self.0.seats.lock(), self.0.budget.limit());
         let others: u64 = seats.iter().skip(1).map(|seat| seat.share).sum();
-        let (least, left) = (seats[0].tenant.wants().least, total.saturating_sub(others + bytes));
-        if left < least {
-            let needed = Size(least + others + bytes);
-            return Err(Error::no_memory(format!("the stores need {needed} to be opened; there are {}", Size(total))));
-        }
-        let planned: Vec<u64> =
-            seats.iter().map(|seat| if seat.is_first { left.min(seat.share) } else { seat.share }).collect();
+        let left = total.saturating_sub(others + bytes).max(seats[0].tenant.wants().least);
+        let share = |seat: &Seat| if seat.is_first { left.min(seat.share) } else { seat.share };
+        let planned: Vec<u64> = seats.iter().map(share).collect();
         shrink(&mut seats, &planned, at_most)
     }
 
