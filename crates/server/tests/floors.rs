@@ -54,7 +54,7 @@ const CIRCLE_MAX: usize = 3;
 
 /// Lines of code, without comments, blanks and tests, that crates may have together: what they do is bounded, so more of them says
 /// that something was built twice.
-const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 6_480)];
+const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 6_860)];
 
 /// Lines of a file, comments and all.
 const FILE_LINES_MAX: usize = 600;
@@ -191,6 +191,8 @@ fn floors_are_those_of_the_design() {
         ("fields", 5),
         ("engine", 5),
         ("vectors", 6),
+        ("versions", 6),
+        ("door-etcd", 7),
         ("door-qdrant", 7),
         ("node", 7),
         ("lab", 8),
