@@ -1,5 +1,6 @@
 //! The wire's messages and services, from its protobuf files. They are compiled in Rust: no `protoc` is needed.
 
+#[allow(clippy::disallowed_methods, reason = "it makes a part of the source, and no data")]
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let files = ["rpc.proto", "v3lock.proto", "v3election.proto"];
     println!("cargo:rerun-if-changed=proto");
