@@ -11,6 +11,7 @@ use crate::keys::{self, CHANGES, HEADS, HISTORY, VALUES};
 use crate::reads::{Reads, Walk};
 use crate::record::{Change, Dead, Head, Value, Version};
 use ramekin_base::{Error, Result};
+use ramekin_memory::{Account, Reservation};
 use std::cmp::Ordering;
 
 /// What a key of an answer takes besides its bytes.
@@ -20,6 +21,17 @@ const STEPS: usize = 8;
 
 /// Books bytes of an answer.
 pub(crate) type Book<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
+/// Books what one answer takes.
+pub(crate) fn booking<'a>(
+    account: &'a Account,
+    memory: &'a mut Option<Reservation>,
+) -> impl FnMut(u64) -> Result<()> + 'a {
+    move |bytes| match &mut *memory {
+        Some(memory) => memory.grow(bytes),
+        none => account.try_reserve(bytes).map(|memory| *none = Some(memory)),
+    }
+}
 
 /// Is shown a key, the revision in which its version was written, and the version; false: it has enough.
 type Each<'a> = &'a mut dyn FnMut(&[u8], i64, &Version<'_>) -> Result<bool>;
@@ -139,7 +151,8 @@ pub(crate) fn visible(
     }
 }
 
-fn one(reads: &impl Reads, key: &[u8], revision: i64, each: Each<'_>) -> Result<()> {
+/// Shows the version of one key that was alive at a revision.
+pub(crate) fn one(reads: &impl Reads, key: &[u8], revision: i64, each: Each<'_>) -> Result<()> {
     if let Some(head) = reads.get(HEADS, &keys::head(key))? {
         let head = Head::decode(&head)?;
         if head.revision <= revision {

@@ -7,7 +7,7 @@
 
 use crate::api::{Asked, Command, DeleteRange, Deleted, KeyRange, KeyValue, OpReply, Put, Reply, errors};
 use crate::keys::{self, CHANGES, COMPACTED, HEADS, HISTORY, META, REVISION, VALUES};
-use crate::range::{check_revision, key_value, visible};
+use crate::range::{booking, check_revision, key_value, visible};
 use crate::reads::{InUnit, Reads};
 use crate::record::{self, Change, Dead, Head, Value, Version};
 use crate::txn;
@@ -94,11 +94,7 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
         read: impl FnOnce(&InUnit<'u, 'e>, i64, &mut dyn FnMut(u64) -> Result<()>) -> Result<T>,
     ) -> Result<T> {
         let newest = self.revision();
-        let (answers, memory) = (self.answers, &mut self.memory);
-        read(&self.reads, newest, &mut |bytes| match &mut *memory {
-            Some(memory) => memory.grow(bytes),
-            none => answers.try_reserve(bytes).map(|memory| *none = Some(memory)),
-        })
+        read(&self.reads, newest, &mut booking(self.answers, &mut self.memory))
     }
 
     fn put_record(&self, tree: usize, key: &[u8], value: &[u8]) -> Result<()> {

@@ -4,7 +4,7 @@ use crate::api::{Asked, Command, DeleteRange, KeyRange, OpReply, Range, RangeRep
 use crate::keys::{self, HEADS, HISTORY, META};
 use crate::large::{self, Which};
 use crate::lease::{AFTER_START, Lease, LeaseLeft, Leases};
-use crate::range;
+use crate::range::{self, booking};
 use crate::reads::{InView, Reads};
 use crate::record;
 use crate::stage::{Answer, TREES, TTL_LEAST, Trees};
@@ -58,14 +58,6 @@ struct Inner {
     clock: Arc<dyn Clock>,
     answers: Account,
     changed: Box<dyn Fn(i64) + Send + Sync>,
-}
-
-/// Books what one answer takes.
-fn booking<'a>(account: &'a Account, memory: &'a mut Option<Reservation>) -> impl FnMut(u64) -> Result<()> + 'a {
-    move |bytes| match &mut *memory {
-        Some(memory) => memory.grow(bytes),
-        none => account.try_reserve(bytes).map(|memory| *none = Some(memory)),
-    }
 }
 
 impl Versions {

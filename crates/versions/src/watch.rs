@@ -5,10 +5,10 @@
 //! ```
 
 use crate::api::{KeyValue, errors};
-use crate::keys::{self, CHANGES, HEADS, HISTORY};
-use crate::range::{Book, key_value};
+use crate::keys::{self, CHANGES};
+use crate::range::{self, Book, key_value};
 use crate::reads::{InView, Reads};
-use crate::record::{Change, Dead, Head};
+use crate::record::Change;
 use ramekin_base::{Error, Result};
 use ramekin_engine::ReadView;
 
@@ -91,22 +91,10 @@ fn event(reads: &InView<'_>, written: i64, change: &Change<'_>, with_prev: bool,
 
 /// The version of a key that was the newest at a revision, if it is still there.
 fn version_at(reads: &InView<'_>, key: &[u8], revision: i64, book: Book<'_>) -> Result<Option<KeyValue>> {
-    if let Some(head) = reads.get(HEADS, &keys::head(key))? {
-        let head = Head::decode(&head)?;
-        if head.revision <= revision {
-            return key_value(reads, (key, head.revision), &head.is, true, book).map(Some);
-        }
-    }
-    let mut walk = reads.walk(HISTORY, &keys::past_versions(key))?;
-    walk.seek(&keys::version(key, revision))?;
-    match walk.record() {
-        Some((at, dead)) => {
-            let (written, dead) = (keys::of_history(at)?.1, Dead::decode(dead)?);
-            match dead.end > revision {
-                true => key_value(reads, (key, written), &dead.is, true, book).map(Some),
-                false => Ok(None),
-            }
-        }
-        None => Ok(None),
-    }
+    let mut found = None;
+    range::one(reads, key, revision, &mut |key, written, version| {
+        found = Some(key_value(reads, (key, written), version, true, book)?);
+        Ok(true)
+    })?;
+    Ok(found)
 }
