@@ -27,19 +27,42 @@ def modules():
     return importlib.import_module("rpc_pb2"), importlib.import_module("rpc_pb2_grpc")
 
 
-class Client:
-    """One connection."""
+class _Details(grpc.ClientCallDetails):
+    def __init__(self, details, metadata):
+        self.method, self.timeout, self.credentials = details.method, details.timeout, details.credentials
+        self.wait_for_ready, self.compression, self.metadata = details.wait_for_ready, details.compression, metadata
 
-    def __init__(self, port: int):
+
+class _Token(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor, grpc.StreamStreamClientInterceptor):
+    """Sends a token along with each call."""
+
+    def __init__(self, token: str):
+        self.token = token
+
+    def _call(self, go_on, details, asked):
+        metadata = [*(details.metadata or ()), ("token", self.token)]
+        return go_on(_Details(details, metadata), asked)
+
+    intercept_unary_unary = intercept_unary_stream = intercept_stream_stream = _call
+
+
+class Client:
+    """One connection. With a token, all calls are of its user."""
+
+    def __init__(self, port: int, token: str | None = None):
+        self.port = port
         self.pb, stubs = modules()
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
         grpc.channel_ready_future(self.channel).result(timeout=30)
+        if token is not None:
+            self.channel = grpc.intercept_channel(self.channel, _Token(token))
         self.kv = stubs.KVStub(self.channel)
         self.watches = stubs.WatchStub(self.channel)
         self.leases = stubs.LeaseStub(self.channel)
         self.cluster = stubs.ClusterStub(self.channel)
         self.maintenance = stubs.MaintenanceStub(self.channel)
+        self.auth = stubs.AuthStub(self.channel)
 
     def queues(self):
         """Messages of locks and of elections, and their stubs."""
@@ -74,6 +97,14 @@ class Client:
 
     def grant(self, ttl: int, id: int = 0):
         return self.leases.LeaseGrant(self.pb.LeaseGrantRequest(TTL=ttl, ID=id), timeout=60)
+
+    def manage(self, call: str, **fields):
+        """A call of the Auth service by its name, such as UserAdd."""
+        kind = call if call.startswith("Auth") else f"Auth{call}"
+        return getattr(self.auth, call)(getattr(self.pb, f"{kind}Request")(**fields), timeout=60)
+
+    def as_user(self, name: str, password: str) -> "Client":
+        return Client(self.port, self.manage("Authenticate", name=name, password=password).token)
 
     def watch(self) -> "Watch":
         return Watch(self)

@@ -31,6 +31,7 @@ impl Cluster for Door {
         &self,
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
         let urls = request.into_inner().peer_ur_ls;
         if urls.is_empty() || !urls.iter().all(|url| url.starts_with("http://") || url.starts_with("https://")) {
             return Err(Status::invalid_argument("etcdserver: given member URLs are invalid"));
@@ -46,6 +47,7 @@ impl Cluster for Door {
         &self,
         request: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
         self.check_member(request.into_inner().id)?;
         Err(Status::unknown("etcdserver: re-configuration failed due to not enough started members"))
     }
@@ -54,6 +56,7 @@ impl Cluster for Door {
         &self,
         request: Request<pb::MemberUpdateRequest>,
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
         let pb::MemberUpdateRequest { id, peer_ur_ls } = request.into_inner();
         self.check_member(id)?;
         match peer_ur_ls == self.inner.host.peer_urls {
@@ -66,8 +69,9 @@ impl Cluster for Door {
 
     async fn member_list(
         &self,
-        _request: Request<pb::MemberListRequest>,
+        request: Request<pb::MemberListRequest>,
     ) -> Result<Response<pb::MemberListResponse>, Status> {
+        self.caller_of(&request)?;
         Ok(Response::new(pb::MemberListResponse { header: self.header(0), members: vec![self.itself()] }))
     }
 
@@ -75,6 +79,7 @@ impl Cluster for Door {
         &self,
         request: Request<pb::MemberPromoteRequest>,
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
         self.check_member(request.into_inner().id)?;
         Err(Status::failed_precondition("etcdserver: can only promote a learner member"))
     }

@@ -1,10 +1,13 @@
 //! What all services share: the store, who they are, and how work is done that may block.
 
+use crate::alarm;
+use crate::auth::{State, Tokens};
 use crate::errors;
-use crate::wire::etcdserverpb::ResponseHeader;
+use crate::wire::etcdserverpb::{AlarmMember, ResponseHeader};
+use arc_swap::ArcSwap;
 use ramekin_base::{Error, Kind, Lane, Result, nonblocking, supervise};
 use ramekin_memory::{Account, Reservation};
-use ramekin_versions::{Command, Held, Reply, Versions};
+use ramekin_versions::{Asked, Held, Reply, Versions};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -33,6 +36,11 @@ pub struct Host {
     pub max_request_bytes: usize,
     /// Bytes of the store at most; `None`: as the disk has.
     pub quota: Option<u64>,
+    /// How users are known again, in etcd's words; and how long that of `simple` lives from its last use on.
+    pub auth_token: String,
+    pub auth_token_ttl: Duration,
+    /// Rounds of the hashes of passwords, as a power of two: 4 to 31.
+    pub bcrypt_cost: u32,
 }
 
 /// The door of a process. Clones are handles to the same one.
@@ -47,6 +55,12 @@ pub(crate) struct Inner {
     pub(crate) cluster: u64,
     /// Bodies of requests.
     pub(crate) bodies: Account,
+    /// Users and roles as they are durable, and what pays for them.
+    pub(crate) users: ArcSwap<State>,
+    pub(crate) auth_account: Account,
+    pub(crate) tokens: Tokens,
+    /// Alarms that are raised, as they are durable.
+    pub(crate) alarms: ArcSwap<Vec<AlarmMember>>,
 }
 
 /// A message may be longer by this than the request in it.
@@ -59,10 +73,15 @@ pub(crate) const VERSION: &str = "3.7.1";
 pub(crate) const CLUSTER_VERSION: &str = "3.7.0";
 
 impl Door {
-    pub fn open(host: Host) -> Self {
+    /// Fails where the options do not fit, or what is durable cannot be read.
+    pub fn open(host: Host) -> Result<Self> {
         let (member, cluster) = ids(&host.peer_urls, &host.cluster_token);
         let bodies = host.account.child("bodies", "requests x their messages").transient();
-        Self { inner: Arc::new(Inner { host, member, cluster, bodies }) }
+        let auth_account = host.account.child("auth", "users and roles x 4 + tokens x 256");
+        let tokens = Tokens::open(&host.auth_token, host.auth_token_ttl, auth_account.clone())?;
+        let users = ArcSwap::from_pointee(State::load(&host.versions, &auth_account)?);
+        let alarms = ArcSwap::from_pointee(alarm::load(&host.versions)?);
+        Ok(Self { inner: Arc::new(Inner { host, member, cluster, bodies, users, auth_account, tokens, alarms }) })
     }
 
     /// Bytes of a message at most: of one that is no longer than this the request itself may be too large.
@@ -87,12 +106,15 @@ impl Door {
         Some(ResponseHeader { cluster_id: cluster, member_id: member, revision, raft_term: TERM })
     }
 
-    /// Does a command; waits for it without holding a thread.
-    pub(crate) async fn command(&self, command: Command, memory: Vec<Reservation>) -> Result<Held<Reply>, Status> {
+    /// Does a command if there is space for it; waits for it without holding a thread.
+    pub(crate) async fn command(&self, asked: impl Into<Asked>) -> Result<Held<Reply>, Status> {
+        let asked = asked.into();
+        self.check_space(alarm::cost(&asked.command)).await?;
         let (tell, told) = oneshot::channel();
         // Whoever asked may be gone.
-        self.versions().submit(command, memory, move |answer| drop(tell.send(answer)));
+        self.versions().submit(asked, move |answer| drop(tell.send(answer)));
         match told.await {
+            Ok(Err(error)) if error.kind() == Kind::NoSpace => Err(self.raise_no_space().await),
             Ok(answer) => answer.map_err(|error| errors::status(&error)),
             Err(_) => Err(Status::unavailable(errors::STOPPED)),
         }

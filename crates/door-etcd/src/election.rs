@@ -1,8 +1,9 @@
 //! Elections: the first key below a name leads, and its value is what it proclaims.
 
+use crate::auth::Access;
 use crate::convert;
 use crate::door::Door;
-use crate::queue::Place;
+use crate::queue::{Place, below};
 use crate::wire::v3electionpb as pb;
 use crate::wire::v3electionpb::election_server::Election;
 use ramekin_versions::{Compare, CompareResult, CompareTarget, DeleteRange, KeyRange, Op, Put, Txn};
@@ -19,6 +20,10 @@ fn leader_of(leader: Option<pb::LeaderKey>) -> Result<pb::LeaderKey, Status> {
 }
 
 impl Door {
+    fn may_lead<T>(&self, request: &Request<T>, leader: Option<&pb::LeaderKey>) -> Result<(), Status> {
+        self.may_queue(request, &KeyRange::one(leader.map(|leader| leader.key.clone()).unwrap_or_default()))
+    }
+
     /// Does an operation if the leader's key is still the one that it was elected with. False: it is not.
     async fn as_leader(&self, leader: &pb::LeaderKey, op: Op) -> Result<(i64, bool), Status> {
         let is_mine = Compare {
@@ -43,6 +48,7 @@ impl Door {
 #[tonic::async_trait]
 impl Election for Door {
     async fn campaign(&self, request: Request<pb::CampaignRequest>) -> Result<Response<pb::CampaignResponse>, Status> {
+        self.may_queue(&request, &below(&request.get_ref().name))?;
         let pb::CampaignRequest { name, lease, value } = request.into_inner();
         let place: Place = self.take_place(&name, &value, lease).await?;
         let leader =
@@ -55,12 +61,14 @@ impl Election for Door {
     }
 
     async fn proclaim(&self, request: Request<pb::ProclaimRequest>) -> Result<Response<pb::ProclaimResponse>, Status> {
+        self.may_lead(&request, request.get_ref().leader.as_ref())?;
         let pb::ProclaimRequest { leader, value } = request.into_inner();
         let revision = self.proclaimed(&leader_of(leader)?, value).await?;
         Ok(Response::new(pb::ProclaimResponse { header: self.header(revision) }))
     }
 
     async fn leader(&self, request: Request<pb::LeaderRequest>) -> Result<Response<pb::LeaderResponse>, Status> {
+        self.caller_of(&request)?.may(Access::Read, &below(&request.get_ref().name))?;
         match self.first_of(&request.into_inner().name).await? {
             (revision, Some(kv)) => {
                 let kv = Some(convert::key_value(kv));
@@ -73,6 +81,7 @@ impl Election for Door {
     type ObserveStream = Answers;
 
     async fn observe(&self, request: Request<pb::LeaderRequest>) -> Result<Response<Answers>, Status> {
+        self.caller_of(&request)?.may(Access::Read, &below(&request.get_ref().name))?;
         let (name, door) = (request.into_inner().name, self.clone());
         let (send, sent) = mpsc::channel(1);
         tokio::spawn(async move {
@@ -105,6 +114,7 @@ impl Election for Door {
     }
 
     async fn resign(&self, request: Request<pb::ResignRequest>) -> Result<Response<pb::ResignResponse>, Status> {
+        self.may_lead(&request, request.get_ref().leader.as_ref())?;
         let leader = leader_of(request.into_inner().leader)?;
         let delete = DeleteRange { keys: KeyRange::one(&leader.key[..]), prev_kv: false };
         let (revision, _) = self.as_leader(&leader, Op::Delete(delete)).await?;

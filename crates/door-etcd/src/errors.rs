@@ -1,11 +1,13 @@
 //! Errors of the store as etcd's clients know them: a text from their table, and the code that belongs to it.
 
+use crate::auth::errors as auth;
 use ramekin_base::{Error, Kind};
 use ramekin_versions::errors as text;
 use tonic::{Code, Status};
 
 pub(crate) const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 pub(crate) const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
+pub(crate) const CORRUPT: &str = "etcdserver: corrupt cluster";
 pub(crate) const INVALID_SORT: &str = "etcdserver: invalid sort option";
 pub(crate) const STOPPED: &str = "etcdserver: server stopped";
 
@@ -19,12 +21,36 @@ fn code_of(message: &str) -> Option<Code> {
         | text::TOO_MANY_OPS
         | text::DUPLICATE_KEY
         | text::TOO_LARGE
-        | INVALID_SORT => Code::InvalidArgument,
+        | text::OLD_AUTH_REVISION
+        | INVALID_SORT
+        | auth::USER_EMPTY
+        | auth::ROLE_EMPTY
+        | auth::AUTH_FAILED
+        | auth::PERMISSION_NOT_GIVEN
+        | auth::INVALID_MANAGEMENT => Code::InvalidArgument,
+        auth::ROOT_USER_NOT_FOUND
+        | auth::ROOT_ROLE_NOT_GRANTED
+        | auth::USER_EXISTS
+        | auth::USER_NOT_FOUND
+        | auth::ROLE_EXISTS
+        | auth::ROLE_NOT_FOUND
+        | auth::ROLE_NOT_GRANTED
+        | auth::PERMISSION_NOT_GRANTED
+        | auth::NOT_ENABLED => Code::FailedPrecondition,
+        auth::PERMISSION_DENIED => Code::PermissionDenied,
+        auth::INVALID_TOKEN => Code::Unauthenticated,
+        CORRUPT => Code::DataLoss,
+        NO_SPACE | TOO_MANY_REQUESTS => Code::ResourceExhausted,
         text::COMPACTED | text::FUTURE_REVISION | text::LEASE_TTL_TOO_LARGE => Code::OutOfRange,
         text::LEASE_NOT_FOUND => Code::NotFound,
         text::LEASE_EXISTS => Code::FailedPrecondition,
         _ => return None,
     })
+}
+
+/// A refusal by its text.
+pub(crate) fn refused(message: &str) -> Status {
+    Status::new(code_of(message).unwrap_or(Code::Unknown), message)
 }
 
 /// An error as a client of etcd hears it.

@@ -1,5 +1,6 @@
 //! KV: reads on the reader pool or at once, changes as commands of the store.
 
+use crate::auth::{Access, Caller};
 use crate::booked::memory_of;
 use crate::convert;
 use crate::door::{Door, answer};
@@ -8,7 +9,7 @@ use crate::range_stream;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::kv_server::Kv;
 use ramekin_base::Lane;
-use ramekin_versions::{Command, Held, Op, OpReply, Reply, Txn};
+use ramekin_versions::{Asked, Command, Guard, Held, Op, OpReply, Reply, Txn};
 use std::pin::Pin;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
@@ -19,9 +20,15 @@ const SMALL: i64 = 16;
 #[tonic::async_trait]
 impl Kv for Door {
     async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
+        let caller = self.caller_of(&request);
         let asked = convert::range(request.into_inner()).map_err(|error| status(&error))?;
+        asked.check().map_err(|error| status(&error))?;
+        let caller = caller?;
+        caller.may(Access::Read, &asked.keys)?;
+        self.check_sound()?;
         let is_small = asked.keys.is_one() || asked.count_only || (1..=SMALL).contains(&asked.limit);
         let Held { value, memory } = self.read(is_small, move |versions| versions.range(&asked)).await?;
+        self.still(&caller)?;
         let header = self.header(value.revision);
         Ok(answer(convert::range_response(value, header), memory))
     }
@@ -32,15 +39,18 @@ impl Kv for Door {
         &self,
         request: Request<pb::RangeRequest>,
     ) -> Result<Response<Self::RangeStreamStream>, Status> {
-        range_stream::begin(self, request.into_inner())
+        let caller = self.caller_of(&request);
+        range_stream::begin(self, request.into_inner(), caller)
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
         self.check_size(request.get_ref())?;
-        let memory = memory_of(&request);
+        let (memory, caller) = (memory_of(&request), self.caller_of(&request));
         let put = convert::put(request.into_inner());
         put.check().map_err(|error| status(&error))?;
-        let Held { value, memory } = self.command(Command::Put(put), memory).await?;
+        let (op, guard) = self.allowed(caller?, Op::Put(put)).await?;
+        let Op::Put(put) = op else { return Err(unexpected()) };
+        let Held { value, memory } = self.command(Asked { command: Command::Put(put), guard, memory }).await?;
         match value {
             Reply::Op { revision, reply: OpReply::Put { prev, .. } } => {
                 let prev_kv = prev.map(convert::key_value);
@@ -55,16 +65,20 @@ impl Kv for Door {
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
         self.check_size(request.get_ref())?;
-        let memory = memory_of(&request);
+        let (memory, caller) = (memory_of(&request), self.caller_of(&request));
         let delete = convert::delete(request.into_inner());
+        delete.check().map_err(|error| status(&error))?;
+        let (op, guard) = self.allowed(caller?, Op::Delete(delete)).await?;
+        let Op::Delete(delete) = op else { return Err(unexpected()) };
+        self.check_sound()?;
         let asked = delete.clone();
-        if !delete.keys.key.is_empty() && self.read(true, move |versions| versions.is_large(&asked)).await? {
+        if self.read(true, move |versions| versions.is_large(&asked)).await? {
             let keys = delete.keys;
             let (deleted, revision) = self.block(Lane::Writes, move |versions| versions.delete_many(&keys)).await?;
             let header = self.header(revision);
             return Ok(Response::new(pb::DeleteRangeResponse { header, deleted, prev_kvs: Vec::new() }));
         }
-        let Held { value, memory } = self.command(Command::Delete(delete), memory).await?;
+        let Held { value, memory } = self.command(Asked { command: Command::Delete(delete), guard, memory }).await?;
         match value {
             Reply::Op { revision, reply: OpReply::Deleted { deleted, .. } } => {
                 Ok(answer(convert::delete_response(deleted, self.header(revision)), memory))
@@ -75,19 +89,24 @@ impl Kv for Door {
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
         self.check_size(request.get_ref())?;
-        let memory = memory_of(&request);
+        let (memory, caller) = (memory_of(&request), self.caller_of(&request));
         let txn = convert::txn(request.into_inner()).map_err(|error| status(&error))?;
         txn.check(self.inner.host.max_txn_ops).map_err(|error| status(&error))?;
+        let caller = caller?;
+        let (op, guard) = self.allowed(caller.clone(), Op::Txn(txn)).await?;
+        let Op::Txn(txn) = op else { return Err(unexpected()) };
         let (revision, reply, memory) = if txn.is_read_only() {
+            self.check_sound()?;
             let is_small = is_small(&txn);
             let Held { value, memory } = self.read(is_small, move |versions| versions.read_txn(&txn)).await?;
+            self.still(&caller)?;
             let revision = match &value {
                 OpReply::Txn { revision, .. } => *revision,
                 _ => 0,
             };
             (revision, value, memory)
         } else {
-            match self.command(Command::Txn(txn), memory).await? {
+            match self.command(Asked { command: Command::Txn(txn), guard, memory }).await? {
                 Held { value: Reply::Op { revision, reply }, memory } => (revision, reply, memory),
                 Held { .. } => return Err(unexpected()),
             }
@@ -104,8 +123,11 @@ impl Kv for Door {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
+        let caller = self.caller_of(&request)?;
+        caller.must_be_root()?;
         let pb::CompactionRequest { revision, physical } = request.into_inner();
-        let done = self.command(Command::Compact(revision), Vec::new()).await?;
+        let asked = Asked { guard: caller.guard(), ..Asked::from(Command::Compact(revision)) };
+        let done = self.command(asked).await?;
         if physical {
             self.block(Lane::Writes, |versions| {
                 while versions.purge()? {}
@@ -114,6 +136,19 @@ impl Kv for Door {
             .await?;
         }
         Ok(Response::new(pb::CompactionResponse { header: self.header(done.value.revision()) }))
+    }
+}
+
+impl Door {
+    /// Fails unless a caller may do an operation, and says what it is tied to then.
+    async fn allowed(&self, caller: Caller, op: Op) -> Result<(Op, Option<Guard>), Status> {
+        if caller.is_anyone() {
+            return Ok((op, None));
+        }
+        let guard = caller.guard();
+        // Keys of leases may have to be read.
+        let op = self.block(Lane::Reads, move |versions| caller.may_do(versions, &op).map(|()| op)).await?;
+        Ok((op, guard))
     }
 }
 

@@ -1,9 +1,12 @@
 //! Leases.
 
+use crate::alarm;
+use crate::auth::{Access, Credentials};
 use crate::door::{Door, answer};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::lease_server::Lease;
 use ramekin_base::Lane;
+use ramekin_versions::Versions;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::pin::Pin;
@@ -22,6 +25,8 @@ impl Lease for Door {
         &self,
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
+        self.caller_of(&request)?;
+        self.check_space(alarm::LEASE_BYTES).await?;
         let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
         let id = if id == 0 { new_id() } else { id };
         let (revision, lease) = self.block(Lane::Writes, move |versions| versions.grant(id, ttl)).await?;
@@ -33,8 +38,14 @@ impl Lease for Door {
         &self,
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
+        let caller = self.caller_of(&request)?;
+        self.check_sound()?;
         let id = request.into_inner().id;
-        let revision = self.block(Lane::Writes, move |versions| versions.revoke(id)).await?;
+        let revoke = move |versions: &Versions| {
+            caller.may_lease(Access::Write, versions, id)?;
+            versions.revoke(id)
+        };
+        let revision = self.block(Lane::Writes, revoke).await?;
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(revision) }))
     }
 
@@ -44,12 +55,19 @@ impl Lease for Door {
         &self,
         request: Request<Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let door = self.clone();
-        let renewed = request.into_inner().map(move |asked| {
-            let pb::LeaseKeepAliveRequest { id } = asked?;
-            let revision = *door.inner.host.changed.borrow();
-            let ttl = door.versions().renew(id);
-            Ok(pb::LeaseKeepAliveResponse { header: door.header(revision), id, ttl })
+        let (door, credentials) = (self.clone(), Credentials::from(&request));
+        let renewed = request.into_inner().then(move |asked| {
+            let (door, caller) = (door.clone(), door.caller(&credentials));
+            async move {
+                let pb::LeaseKeepAliveRequest { id } = asked?;
+                let caller = caller?;
+                if !caller.is_anyone() {
+                    door.block(Lane::Reads, move |versions| caller.may_lease(Access::Write, versions, id)).await?;
+                }
+                let revision = *door.inner.host.changed.borrow();
+                let ttl = door.versions().renew(id);
+                Ok(pb::LeaseKeepAliveResponse { header: door.header(revision), id, ttl })
+            }
         });
         Ok(Response::new(Box::pin(renewed)))
     }
@@ -58,12 +76,17 @@ impl Lease for Door {
         &self,
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
+        let caller = self.caller_of(&request)?;
         let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
         let left = self.versions().lease_left(id);
         let mut memory = None;
         let keys = match left.filter(|_| keys) {
             Some(_) => {
-                let held = self.read(false, move |versions| versions.leased(id)).await?;
+                let read = move |versions: &Versions| {
+                    caller.may_lease(Access::Read, versions, id)?;
+                    versions.leased(id)
+                };
+                let held = self.read(false, read).await?;
                 memory = held.memory;
                 held.value
             }
@@ -76,8 +99,15 @@ impl Lease for Door {
 
     async fn lease_leases(
         &self,
-        _request: Request<pb::LeaseLeasesRequest>,
+        request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
+        let caller = self.caller_of(&request)?;
+        if !caller.is_anyone() {
+            let may = move |versions: &Versions| {
+                versions.leases().into_iter().try_for_each(|id| caller.may_lease(Access::Read, versions, id))
+            };
+            self.block(Lane::Reads, may).await?;
+        }
         let leases = self.versions().leases().into_iter().map(|id| pb::LeaseStatus { id }).collect();
         let header = self.header(*self.inner.host.changed.borrow());
         Ok(Response::new(pb::LeaseLeasesResponse { header, leases }))

@@ -7,10 +7,13 @@
 //!   serve.rs    connections                      kv.rs           reads on the reader pool, changes as commands
 //!   booked.rs   bodies, booked as they come      watch.rs        one task a stream: positions, no queues of events
 //!   convert.rs  wire ◄─► store                   errors.rs       etcd's texts with their codes
+//!   auth/       who asks, and what they may do   alarm.rs        a store that is full, or corrupt
 //! ```
 
 #![forbid(unsafe_code)]
 
+mod alarm;
+mod auth;
 mod booked;
 mod cluster;
 mod convert;

@@ -3,29 +3,62 @@
 use crate::door::{CLUSTER_VERSION, Door, TERM, VERSION};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::maintenance_server::Maintenance;
+use ramekin_base::Lane;
+use ramekin_versions::Versions;
 use std::pin::Pin;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 impl Door {
-    /// Bytes of the store on the disk.
+    /// Bytes of the store, written out or not yet. What its log holds twice does not count, as in etcd.
     pub(crate) fn store_bytes(&self) -> u64 {
-        let stats = self.versions().stats();
-        stats.trees.iter().map(|tree| tree.run_bytes).sum::<u64>() + stats.log_bytes
+        self.versions().stats().trees.iter().map(|tree| tree.run_bytes + tree.memtable_bytes).sum()
     }
 }
 
 /// etcd's default.
 const QUOTA: i64 = 2 << 30;
 
+const WRONG_VERSION: &str = "etcdserver: wrong downgrade target version format";
+
+/// Major and minor number of a version.
+fn minor_of(version: &str) -> Option<(i64, i64)> {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    let (major, minor) = (parts.next()??, parts.next()??);
+    parts.all(|part| part.is_some()).then_some((major, minor))
+}
+
+/// An alarm as `Status` and clients write it.
+pub(crate) fn name_of(alarm: &pb::AlarmMember) -> String {
+    format!("memberID:{} alarm:{} ", alarm.member_id, alarm.alarm().as_str_name())
+}
+
 #[tonic::async_trait]
 impl Maintenance for Door {
-    async fn alarm(&self, _request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
+    async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
+        let caller = self.caller_of(&request)?;
+        let pb::AlarmRequest { action, member_id, alarm } = request.into_inner();
+        let asked = pb::AlarmMember { member_id, alarm };
+        let alarms = match pb::alarm_request::AlarmAction::try_from(action) {
+            Ok(pb::alarm_request::AlarmAction::Get) => {
+                let all = self.alarms();
+                all.iter().filter(|it| alarm == 0 || it.alarm == alarm).copied().collect()
+            }
+            Ok(action) => {
+                caller.must_be_root()?;
+                let is_raised = action == pb::alarm_request::AlarmAction::Activate;
+                // No alarm is none: it is neither raised nor taken back.
+                let is_done = alarm != 0 && self.set_alarm(asked, is_raised).await?;
+                if is_done || is_raised && alarm != 0 { vec![asked] } else { Vec::new() }
+            }
+            Err(_) => Vec::new(),
+        };
         let header = self.header(*self.inner.host.changed.borrow());
-        Ok(Response::new(pb::AlarmResponse { header, alarms: Vec::new() }))
+        Ok(Response::new(pb::AlarmResponse { header, alarms }))
     }
 
-    async fn status(&self, _request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+    async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+        self.caller_of(&request)?;
         let (bytes, revision) = (self.store_bytes() as i64, *self.inner.host.changed.borrow());
         let index = self.versions().stats().durable;
         Ok(Response::new(pb::StatusResponse {
@@ -36,7 +69,7 @@ impl Maintenance for Door {
             raft_index: index,
             raft_term: TERM,
             raft_applied_index: index,
-            errors: Vec::new(),
+            errors: self.alarms().iter().map(name_of).collect(),
             db_size_in_use: bytes,
             is_learner: false,
             storage_version: CLUSTER_VERSION.to_owned(),
@@ -47,9 +80,10 @@ impl Maintenance for Door {
 
     async fn defragment(
         &self,
-        _request: Request<pb::DefragmentRequest>,
+        request: Request<pb::DefragmentRequest>,
     ) -> Result<Response<pb::DefragmentResponse>, Status> {
-        // Merges give space back as they go.
+        self.caller_of(&request)?.must_be_root()?;
+        self.block(Lane::Writes, Versions::defragment).await?;
         Ok(Response::new(pb::DefragmentResponse::default()))
     }
 
@@ -71,6 +105,7 @@ impl Maintenance for Door {
         &self,
         request: Request<pb::MoveLeaderRequest>,
     ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
         match request.into_inner().target_id == self.inner.member {
             true => Ok(Response::new(pb::MoveLeaderResponse { header: self.header(0) })),
             false => Err(Status::failed_precondition("etcdserver: bad leader transferee")),
@@ -79,8 +114,21 @@ impl Maintenance for Door {
 
     async fn downgrade(
         &self,
-        _request: Request<pb::DowngradeRequest>,
+        request: Request<pb::DowngradeRequest>,
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
-        Err(Status::unimplemented("Downgrade is not built yet"))
+        self.caller_of(&request)?.must_be_root()?;
+        let pb::DowngradeRequest { action, version } = request.into_inner();
+        let is_cancel = action == pb::downgrade_request::DowngradeAction::Cancel as i32;
+        if !is_cancel {
+            let target = minor_of(&version).ok_or_else(|| Status::invalid_argument(WRONG_VERSION))?;
+            if minor_of(VERSION).map(|(major, minor)| (major, minor - 1)) != Some(target) {
+                return Err(Status::invalid_argument("etcdserver: invalid downgrade target version"));
+            }
+        }
+        if action == pb::downgrade_request::DowngradeAction::Enable as i32 {
+            return Err(Status::unimplemented("a downgrade is done with a snapshot that an older etcd restores"));
+        }
+        let header = self.header(*self.inner.host.changed.borrow());
+        Ok(Response::new(pb::DowngradeResponse { header, version: CLUSTER_VERSION.to_owned() }))
     }
 }

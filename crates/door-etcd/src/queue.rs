@@ -4,14 +4,15 @@
 //!   name/lease ─► put, unless it is there ─► is there an older one below the name? ─► its delete is waited for ─► again
 //! ```
 
+use crate::auth::Access;
 use crate::door::Door;
 use crate::kv::unexpected;
 use ramekin_base::Lane;
 use ramekin_versions::{
-    Command, Compare, CompareResult, CompareTarget, DeleteRange, Held, KeyRange, KeyValue, Op, OpReply, Order, Put,
-    Range, Reply, SortBy, Txn,
+    Asked, Command, Compare, CompareResult, CompareTarget, DeleteRange, Held, KeyRange, KeyValue, Op, OpReply, Order,
+    Put, Range, Reply, SortBy, Txn,
 };
-use tonic::Status;
+use tonic::{Request, Status};
 
 /// Seconds of a lease that is granted for whoever brought none.
 const TTL: i64 = 60;
@@ -42,9 +43,16 @@ fn oldest(keys: KeyRange, order: Order, max_create: i64) -> Range {
 }
 
 impl Door {
+    /// Fails unless whoever sent a request may read and write these keys.
+    pub(crate) fn may_queue<T>(&self, request: &Request<T>, keys: &KeyRange) -> Result<(), Status> {
+        let caller = self.caller_of(request)?;
+        caller.may(Access::Read, keys)?;
+        caller.may(Access::Write, keys)
+    }
+
     /// A transaction that changes something.
     pub(crate) async fn transact(&self, txn: Txn) -> Result<(i64, bool, Vec<OpReply>), Status> {
-        match self.command(Command::Txn(txn), Vec::new()).await? {
+        match self.command(Command::Txn(txn)).await? {
             Held { value: Reply::Op { revision, reply: OpReply::Txn { succeeded, replies, .. } }, .. } => {
                 Ok((revision, succeeded, replies))
             }
@@ -123,7 +131,7 @@ impl Door {
 
     pub(crate) async fn remove(&self, key: Vec<u8>) -> Result<i64, Status> {
         let delete = DeleteRange { keys: KeyRange::one(key), prev_kv: false };
-        Ok(self.command(Command::Delete(delete), Vec::new()).await?.value.revision())
+        Ok(self.command(Command::Delete(delete)).await?.value.revision())
     }
 }
 
@@ -143,7 +151,7 @@ impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key.take() {
             let delete = DeleteRange { keys: KeyRange::one(key), prev_kv: false };
-            self.door.versions().submit(Command::Delete(delete), Vec::new(), |_| ());
+            self.door.versions().submit(Asked::from(Command::Delete(delete)), |_| ());
         }
     }
 }

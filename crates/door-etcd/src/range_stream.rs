@@ -5,6 +5,7 @@
 //!                                                                                            says revision, count and more
 //! ```
 
+use crate::auth::{Access, Caller};
 use crate::convert;
 use crate::door::Door;
 use crate::errors::status;
@@ -26,8 +27,13 @@ const MOST: i64 = 10_000;
 type Chunk = (pb::RangeStreamResponse, Option<Reservation>);
 type Chunks = Pin<Box<dyn Stream<Item = Result<pb::RangeStreamResponse, Status>> + Send>>;
 
-pub(crate) fn begin(door: &Door, asked: pb::RangeRequest) -> Result<Response<Chunks>, Status> {
+pub(crate) fn begin(
+    door: &Door,
+    asked: pb::RangeRequest,
+    caller: Result<Caller, Status>,
+) -> Result<Response<Chunks>, Status> {
     let asked = convert::range(asked).map_err(|error| status(&error))?;
+    asked.check().map_err(|error| status(&error))?;
     if asked.order != Order::None && (asked.order, asked.sort_by) != (Order::Ascend, SortBy::Key)
         || asked.sort_by != SortBy::Key
     {
@@ -36,6 +42,8 @@ pub(crate) fn begin(door: &Door, asked: pb::RangeRequest) -> Result<Response<Chu
     if [asked.min_mod, asked.max_mod, asked.min_create, asked.max_create].iter().any(|bound| *bound != 0) {
         return Err(Status::unimplemented("RangeStream does not support revision filters"));
     }
+    caller?.may(Access::Read, &asked.keys)?;
+    door.check_sound()?;
     let (send, sent) = mpsc::channel(1);
     let task = Task { door: door.clone(), send, per_chunk: FIRST, begun_at: 0 };
     tokio::spawn(task.run(asked));

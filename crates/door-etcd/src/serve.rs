@@ -4,6 +4,7 @@ use crate::booked::{BookedBody, HeldBody};
 use crate::door::Door;
 use crate::gateway;
 use crate::http;
+use crate::wire::etcdserverpb::auth_server::AuthServer;
 use crate::wire::etcdserverpb::cluster_server::ClusterServer;
 use crate::wire::etcdserverpb::kv_server::KvServer;
 use crate::wire::etcdserverpb::lease_server::LeaseServer;
@@ -94,6 +95,7 @@ fn routes(door: &Door) -> Routes {
         .add_service(LeaseServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
         .add_service(LockServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(ElectionServer::new(door.clone()).max_decoding_message_size(most))
+        .add_service(AuthServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(ClusterServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(MaintenanceServer::new(door.clone()).max_decoding_message_size(most))
         .prepare()

@@ -6,6 +6,7 @@
 //!                                                               │ the client does not read: the task waits, and holds one batch
 //! ```
 
+use crate::auth::{Access, Credentials};
 use crate::convert;
 use crate::door::Door;
 use crate::wire::etcdserverpb as pb;
@@ -124,6 +125,7 @@ impl Watchers {
 /// A stream.
 struct Task {
     door: Door,
+    credentials: Credentials,
     watchers: Watchers,
     out: VecDeque<pb::WatchResponse>,
     /// Pays for what waits to be sent.
@@ -139,7 +141,8 @@ impl Watch for Door {
         request: Request<Streaming<pb::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (send, sent) = mpsc::channel(1);
-        let task = Task { door: self.clone(), watchers: Watchers::default(), out: VecDeque::new(), held: None };
+        let (watchers, out, credentials) = (Watchers::default(), VecDeque::new(), Credentials::from(&request));
+        let task = Task { door: self.clone(), credentials, watchers, out, held: None };
         tokio::spawn(task.run(request.into_inner(), send));
         Ok(Response::new(Box::pin(ReceiverStream::new(sent))))
     }
@@ -236,6 +239,10 @@ impl Task {
         }
         if create.start_revision < 0 {
             return self.push(newest, refused(errors::COMPACTED));
+        }
+        let may = self.door.caller(&self.credentials).and_then(|caller| caller.may(Access::Read, &keys));
+        if let Err(status) = may {
+            return self.push(newest, refused(status.message()));
         }
         let id = if create.watch_id == 0 { self.watchers.new_id() } else { create.watch_id };
         if self.watchers.all.contains_key(&id) {

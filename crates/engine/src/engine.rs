@@ -127,6 +127,8 @@ pub struct TreeStats {
     pub frozen: usize,
     pub runs: usize,
     pub run_bytes: u64,
+    /// Bytes of memtables, as far as they are used.
+    pub memtable_bytes: u64,
 }
 
 /// A store, open. Clones are handles to the same.
@@ -321,6 +323,7 @@ impl<S: Store> Engine<S> {
                 frozen: state.frozen.len(),
                 runs: state.runs.len(),
                 run_bytes: state.runs.iter().map(|run| run.bytes()).sum(),
+                memtable_bytes: (draft.memtable.used_bytes() + tree.frozen_bytes()) as u64,
             }
         };
         Stats {
@@ -357,6 +360,11 @@ impl<S: Store> Engine<S> {
     /// Writes all memtables out, however little they hold.
     pub fn flush(&self) -> Result<()> {
         jobs::flush_all(&self.inner)
+    }
+
+    /// Writes all memtables out and merges all runs of each tree into one, so that nothing takes room that can be had no more.
+    pub fn merge_all(&self) -> Result<()> {
+        jobs::merge_all(&self.inner)
     }
 
     /// Sees through what was staged, then stops the threads. Nothing is taken any more.

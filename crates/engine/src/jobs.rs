@@ -342,13 +342,15 @@ fn merge_due(tree: &Tree) -> Option<(Runs, Range<usize>)> {
     let sizes: Vec<u64> = state.runs.iter().map(|run| run.bytes()).collect();
     let range = due(&sizes, state.frozen.is_empty());
     // What has ended takes room until its run is written anew.
-    let range = range.or_else(|| tree.holds_ended().then_some(0..sizes.len()));
+    let is_wanted = tree.holds_ended() || tree.is_asked_whole() && sizes.len() > 1;
+    let range = range.or_else(|| is_wanted.then_some(0..sizes.len()));
     range.map(|range| (state.runs.clone(), range))
 }
 
 /// `runs` are those of the tree when it began: only flushes add others, behind them.
 fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range: Range<usize>) -> Result<()> {
     let (bottom, shape) = (range.start == 0, tree.shape(inner.limits().file_bytes));
+    let is_whole = range == (0..runs.len());
     let mut known = runs.len();
     let files: usize = runs[range.clone()].iter().map(|run| run.files().len()).sum();
     let output = inner.files.merge(runs[range.clone()].to_vec(), (shape, bottom), &mut |(outputs, rest), used| {
@@ -365,6 +367,9 @@ fn merge<S: Store>(inner: &Inner<S>, tree: &Tree, mut runs: Vec<Arc<Run>>, range
         install(inner, tree, std::iter::once(Arc::new(first)).chain(others).collect(), &mut known)
     })?;
     runs.splice(range, output);
+    if is_whole {
+        tree.ask_whole(false);
+    }
     install(inner, tree, runs, &mut known)
 }
 
@@ -384,6 +389,40 @@ fn install<S: Store>(inner: &Inner<S>, tree: &Tree, mut list: Vec<Arc<Run>>, kno
 pub(crate) fn flush_all<S: Store>(inner: &Inner<S>) -> Result<()> {
     inner.wake()?;
     (0..inner.trees.len()).try_for_each(|tree| flush_tree(inner, tree))
+}
+
+/// Writes out all memtables, then merges all runs of each tree into one.
+pub(crate) fn merge_all<S: Store>(inner: &Inner<S>) -> Result<()> {
+    flush_all(inner)?;
+    for (number, tree) in inner.trees.iter().enumerate() {
+        tree.ask_whole(true);
+        let merged = merge_whole(inner, number);
+        tree.ask_whole(false);
+        merged?;
+    }
+    Ok(())
+}
+
+/// Waits until the runs of a tree are one, which holds nothing that has ended.
+fn merge_whole<S: Store>(inner: &Inner<S>, number: usize) -> Result<()> {
+    let tree = &inner.trees[number];
+    while tree.holds_ended() || tree.is_asked_whole() && tree.state().runs.len() > 1 {
+        if let Some(fault) = inner.health.of(&Source::Merge(number)) {
+            return Err(fault.error);
+        }
+        if inner.is_closing() {
+            return Err(shutting_down());
+        }
+        match inner.options.threads {
+            true => {
+                let seen = inner.job_ended.count();
+                inner.merge_due.raise();
+                inner.job_ended.wait_past(seen, LOOK);
+            }
+            false => _ = merge_one(inner)?,
+        }
+    }
+    Ok(())
 }
 
 /// Why the memtables of a tree are not written out: its own flush failed, or a merge without which it takes no other run.

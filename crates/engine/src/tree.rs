@@ -13,7 +13,7 @@ use ramekin_log::Lsn;
 use ramekin_memory::Account;
 use ramekin_runs::{Memtable, Root, Run, Shape, View};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A memtable whose first record needs the log from here on: it has none.
 pub(crate) const CLEAN: Lsn = Lsn::MAX;
@@ -27,6 +27,8 @@ pub(crate) struct Tree {
     named: AtomicU64,
     /// Records whose deadline is at most this go as files are written.
     ended: AtomicU64,
+    /// Somebody waits for all runs to be one.
+    asked_whole: AtomicBool,
 }
 
 /// What is below the memtable that is written.
@@ -119,7 +121,14 @@ impl Tree {
     pub(crate) fn new(options: TreeOptions, runs: Vec<Arc<Run>>, flushed: u64) -> Self {
         let state = TreeState::new(Vec::new(), runs.into(), (flushed, 0, 0));
         let (version, named) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { options, state: ArcSwap::from_pointee(state), version, named, ended: AtomicU64::new(0) }
+        Self {
+            options,
+            state: ArcSwap::from_pointee(state),
+            version,
+            named,
+            ended: AtomicU64::new(0),
+            asked_whole: AtomicBool::new(false),
+        }
     }
 
     /// How its files of about so many bytes are made.
@@ -137,6 +146,15 @@ impl Tree {
         let ended = self.ended.load(Ordering::SeqCst);
         ended > 0
             && self.state().runs.iter().flat_map(|run| run.files()).any(|file| (1..=ended).contains(&file.deadline()))
+    }
+
+    /// All its runs are to be one: merges see to it.
+    pub(crate) fn ask_whole(&self, whole: bool) {
+        self.asked_whole.store(whole, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_asked_whole(&self) -> bool {
+        self.asked_whole.load(Ordering::SeqCst)
     }
 
     #[inline]

@@ -138,3 +138,18 @@ fn what_a_failed_edit_did_not_name_the_next_one_does_whichever_tree_it_is_for() 
         assert_eq!(found, Reply::Count(Some(count)), "counter {number} of tree {tree}");
     }
 }
+
+#[test]
+fn all_runs_of_a_tree_are_merged_into_one_when_somebody_asks() {
+    let Opened { engine, .. } = new(9);
+    for number in 0..3 {
+        flushed(&engine, add(key(0, number)));
+        flushed(&engine, add(key(1, number)));
+    }
+    assert_eq!(runs(&engine), [3, 3, 0]);
+    engine.merge_all().unwrap();
+    assert_eq!(runs(&engine), [1, 1, 0]);
+    engine.merge_all().unwrap();
+    flushed(&engine, add(key(0, 9)));
+    assert_eq!(runs(&engine), [2, 1, 0], "nobody asks any more");
+}

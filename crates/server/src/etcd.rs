@@ -24,6 +24,8 @@ const LOOK: Duration = Duration::from_millis(500);
 const PROGRESS_EVERY: Duration = Duration::from_secs(600);
 const MAX_TXN_OPS: usize = 128;
 const MAX_REQUEST_BYTES: usize = 1_572_864;
+const AUTH_TOKEN_TTL: Duration = Duration::from_secs(300);
+const BCRYPT_COST: u32 = 10;
 const PEER_URL: &str = "http://localhost:2380";
 const CLUSTER_TOKEN: &str = "etcd-cluster";
 
@@ -114,13 +116,17 @@ pub fn open(
         max_txn_ops: MAX_TXN_OPS,
         max_request_bytes: MAX_REQUEST_BYTES,
         quota: None,
+        auth_token: "simple".to_owned(),
+        auth_token_ttl: AUTH_TOKEN_TTL,
+        bcrypt_cost: BCRYPT_COST,
     };
+    let door = Door::open(host).map_err(Failure::of_data)?;
     let listener = tokio::net::TcpListener::from_std(listener).map_err(failure)?;
     let versions = store.hosted.0.clone();
     Ok(async move {
         let keeping = tokio::spawn(keep(versions, run));
         let stop = async move { stop.await.unwrap_or_else(|_| Instant::now()) };
-        let served = ramekin_door_etcd::serve(listener, Door::open(host), stop).await;
+        let served = ramekin_door_etcd::serve(listener, door, stop).await;
         keeping.abort();
         served
     })

@@ -19,6 +19,7 @@ pub mod errors {
     pub const LEASE_EXISTS: &str = "etcdserver: lease already exists";
     pub const LEASE_TTL_TOO_LARGE: &str = "etcdserver: too large lease TTL";
     pub const TOO_LARGE: &str = "etcdserver: request is too large";
+    pub const OLD_AUTH_REVISION: &str = "etcdserver: revision of auth store is old";
 }
 
 /// A version of a key.
@@ -104,6 +105,13 @@ pub struct Range {
     pub max_create: i64,
 }
 
+impl Range {
+    /// Fails for what no store takes.
+    pub fn check(&self) -> Result<()> {
+        keys::check(&self.keys.key)
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RangeReply {
     /// The newest revision when it was read.
@@ -141,6 +149,13 @@ impl Put {
 pub struct DeleteRange {
     pub keys: KeyRange,
     pub prev_kv: bool,
+}
+
+impl DeleteRange {
+    /// Fails for what no store takes.
+    pub fn check(&self) -> Result<()> {
+        keys::check(&self.keys.key)
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -239,17 +254,29 @@ pub enum Command {
     Revoke(i64),
     /// Removes some of the values whose versions ended up to the compacted revision.
     Purge,
-    /// A value of the server's own, beside the keys; `None` removes it.
-    Own {
-        name: Vec<u8>,
-        value: Option<Vec<u8>>,
-    },
+    /// Values of the server's own, beside the keys, all or none of them; `None` removes one.
+    Own(Vec<(Vec<u8>, Option<Vec<u8>>)>),
 }
 
-/// A command and the memory that it came with.
+/// A value of the server's own that must stand as it is said here when a command is done, or the command fails
+/// ([`errors::OLD_AUTH_REVISION`]): whoever allowed the command had looked at it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Guard {
+    pub name: &'static [u8],
+    pub value: Option<Vec<u8>>,
+}
+
+/// A command, what it is tied to, and the memory that it came with.
 pub struct Asked {
-    pub(crate) command: Command,
-    pub(crate) _memory: Vec<Reservation>,
+    pub command: Command,
+    pub guard: Option<Guard>,
+    pub memory: Vec<Reservation>,
+}
+
+impl From<Command> for Asked {
+    fn from(command: Command) -> Self {
+        Self { command, guard: None, memory: Vec::new() }
+    }
 }
 
 /// What a command answers; `revision` is the newest one after it.
@@ -270,9 +297,9 @@ impl Reply {
 impl Op {
     fn check(&self, most: usize) -> Result<()> {
         match self {
-            Self::Range(range) => keys::check(&range.keys.key),
+            Self::Range(range) => range.check(),
             Self::Put(put) => put.check(),
-            Self::Delete(delete) => keys::check(&delete.keys.key),
+            Self::Delete(delete) => delete.check(),
             Self::Txn(txn) => txn.check(most),
         }
     }

@@ -152,6 +152,9 @@ pub(crate) fn of_grave(bytes: &[u8]) -> Result<&[u8]> {
     bytes.get(9..).ok_or_else(|| broken("grave"))
 }
 
+/// What follows all values of the server's own.
+pub(crate) const OWN_END: &[u8] = b"p";
+
 /// A value of the server's own.
 pub(crate) fn own(name: &[u8]) -> Vec<u8> {
     [b"o", name].concat()

@@ -33,8 +33,8 @@ mod versions;
 mod watch;
 
 pub use api::{
-    Command, Compare, CompareResult, CompareTarget, DeleteRange, Deleted, KeyRange, KeyValue, Op, OpReply, Order, Put,
-    Range, RangeReply, Reply, SortBy, Txn, errors,
+    Asked, Command, Compare, CompareResult, CompareTarget, DeleteRange, Deleted, Guard, KeyRange, KeyValue, Op,
+    OpReply, Order, Put, Range, RangeReply, Reply, SortBy, Txn, errors,
 };
 pub use lease::{Lease, LeaseLeft};
 pub use stage::{TTL_LEAST, Trees};

@@ -49,7 +49,7 @@ pub(crate) fn check_revision(reads: &impl Reads, wanted: i64, newest: i64) -> Re
 
 /// Answers a read. `newest`: the newest revision that shows here, that of a transaction under way included.
 pub(crate) fn range(reads: &impl Reads, asked: &Range, newest: i64, book: Book<'_>) -> Result<RangeReply> {
-    keys::check(&asked.keys.key)?;
+    asked.check()?;
     let revision = check_revision(reads, asked.revision, newest)?;
     let mut reply = RangeReply { revision: newest, ..RangeReply::default() };
     if asked.count_only {

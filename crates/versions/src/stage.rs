@@ -5,7 +5,7 @@
 //!   delete   head ─► history           ─► no head                        · a change · the key out of its lease
 //! ```
 
-use crate::api::{Asked, Command, DeleteRange, Deleted, KeyRange, KeyValue, OpReply, Put, Reply, errors};
+use crate::api::{Asked, Command, DeleteRange, Deleted, Guard, KeyRange, KeyValue, OpReply, Put, Reply, errors};
 use crate::keys::{self, CHANGES, COMPACTED, HEADS, HISTORY, META, REVISION, VALUES};
 use crate::range::{booking, check_revision, key_value, visible};
 use crate::reads::{InUnit, Reads};
@@ -60,6 +60,9 @@ impl Store for Trees {
 
     fn stage(&self, unit: &mut Unit<'_>, asked: &Asked) -> Result<Staged<Answer>> {
         let mut writing = Writing::begin(unit, &self.answers)?;
+        if let Some(guard) = &asked.guard {
+            writing.check(guard)?;
+        }
         let reply = writing.command(&asked.command)?;
         Ok(Staged::Done(Answer { reply, memory: writing.memory }))
     }
@@ -97,6 +100,13 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
         read(&self.reads, newest, &mut booking(self.answers, &mut self.memory))
     }
 
+    fn check(&self, guard: &Guard) -> Result<()> {
+        match self.reads.get(META, &keys::own(guard.name))? == guard.value {
+            true => Ok(()),
+            false => Err(Error::invalid(errors::OLD_AUTH_REVISION)),
+        }
+    }
+
     fn put_record(&self, tree: usize, key: &[u8], value: &[u8]) -> Result<()> {
         self.reads.0.borrow_mut().put(tree, key, value)
     }
@@ -120,10 +130,12 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
                 self.purge()?;
                 None
             }
-            Command::Own { name, value } => {
-                match value {
-                    Some(value) => self.put_record(META, &keys::own(name), value)?,
-                    None => self.delete_record(META, &keys::own(name))?,
+            Command::Own(values) => {
+                for (name, value) in values {
+                    match value {
+                        Some(value) => self.put_record(META, &keys::own(name), value)?,
+                        None => self.delete_record(META, &keys::own(name))?,
+                    }
                 }
                 None
             }
@@ -233,7 +245,7 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
     }
 
     pub(crate) fn delete(&mut self, delete: &DeleteRange) -> Result<OpReply> {
-        keys::check(&delete.keys.key)?;
+        delete.check()?;
         let found = self.heads(&delete.keys)?;
         let mut deleted = Deleted { deleted: found.len() as i64, prev: Vec::new() };
         for (key, head) in &found {

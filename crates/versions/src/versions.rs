@@ -46,6 +46,9 @@ pub struct Held<T> {
     pub memory: Option<Reservation>,
 }
 
+/// The name and the value of something of the server's own.
+pub type Own = (Vec<u8>, Vec<u8>);
+
 /// The store. Clones are handles to the same.
 #[derive(Clone)]
 pub struct Versions {
@@ -118,22 +121,16 @@ impl Versions {
         InView(&self.engine.view()).compacted()
     }
 
-    /// Does a command; returns when what it changed is durable. `memory` is what it came with.
-    pub fn execute(&self, command: Command, memory: Vec<Reservation>) -> Result<Held<Reply>> {
-        let done = self.engine.execute(Asked { command, _memory: memory });
-        self.answered(done)
+    /// Does a command; returns when what it changed is durable.
+    pub fn execute(&self, asked: impl Into<Asked>) -> Result<Held<Reply>> {
+        self.answered(self.engine.execute(asked.into()))
     }
 
     /// The same without waiting: `done` is called once with the answer, on a thread of the store.
-    pub fn submit(
-        &self,
-        command: Command,
-        memory: Vec<Reservation>,
-        done: impl FnOnce(Result<Held<Reply>>) + Send + 'static,
-    ) {
+    pub fn submit(&self, asked: Asked, done: impl FnOnce(Result<Held<Reply>>) + Send + 'static) {
         let own = self.clone();
         let done = move |answer| done(own.answered(answer));
-        self.engine.submit(Asked { command, _memory: memory }, None, Box::new(done));
+        self.engine.submit(asked, None, Box::new(done));
     }
 
     fn answered(&self, answer: Result<Answer>) -> Result<Held<Reply>> {
@@ -202,7 +199,7 @@ impl Versions {
     pub fn grant(&self, id: i64, ttl: i64) -> Result<(i64, Lease)> {
         let leases = &self.inner.leases;
         leases.book()?;
-        let granted = self.execute(Command::Grant { id, ttl }, Vec::new()).inspect_err(|_| leases.unbook())?;
+        let granted = self.execute(Command::Grant { id, ttl }).inspect_err(|_| leases.unbook())?;
         let lease = Lease { id, ttl: ttl.max(TTL_LEAST) };
         leases.add(lease, self.inner.clock.now());
         Ok((granted.value.revision(), lease))
@@ -210,7 +207,7 @@ impl Versions {
 
     /// Ends a lease, and removes its keys in one revision.
     pub fn revoke(&self, id: i64) -> Result<i64> {
-        let revoked = self.execute(Command::Revoke(id), Vec::new()).map(|revoked| revoked.value.revision());
+        let revoked = self.execute(Command::Revoke(id)).map(|revoked| revoked.value.revision());
         let revoked = match revoked {
             Err(error) if error.kind() == Kind::TooLarge => {
                 let (_, revision) = large::delete(&self.engine, &self.inner.answers, Which::Lease(id))?;
@@ -282,9 +279,15 @@ impl Versions {
         let is_due = walk.record().is_some();
         drop(walk);
         if is_due {
-            self.execute(Command::Purge, Vec::new())?;
+            self.execute(Command::Purge)?;
         }
         Ok(is_due)
+    }
+
+    /// Gives back all the space that nothing needs.
+    pub fn defragment(&self) -> Result<()> {
+        while self.purge()? {}
+        self.engine.merge_all()
     }
 
     /// A value of the server's own.
@@ -292,9 +295,21 @@ impl Versions {
         InView(&self.engine.view()).get(META, &keys::own(name))
     }
 
-    /// Keeps a value of the server's own; `None` removes it.
-    pub fn set_own(&self, name: &[u8], value: Option<Vec<u8>>) -> Result<()> {
-        self.execute(Command::Own { name: name.to_vec(), value }, Vec::new()).map(|_| ())
+    /// Values of the server's own whose names begin so, without that.
+    pub fn owns(&self, prefix: &[u8]) -> Result<Held<Vec<Own>>> {
+        let (view, mut memory, mut value) = (self.engine.view(), None, Vec::new());
+        let (reads, from) = (InView(&view), keys::own(prefix));
+        let mut book = booking(&self.inner.answers, &mut memory);
+        let mut walk = reads.walk(META, keys::OWN_END)?;
+        walk.seek(&from)?;
+        while let Some((key, held)) = walk.record() {
+            let Some(name) = key.strip_prefix(&from[..]) else { break };
+            book(64 + (key.len() + held.len()) as u64)?;
+            value.push((name.to_vec(), held.to_vec()));
+            walk.next()?;
+        }
+        drop((book, walk));
+        Ok(Held { value, memory })
     }
 
     pub fn now(&self) -> Duration {

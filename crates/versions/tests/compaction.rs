@@ -28,7 +28,7 @@ fn open(disk: &Arc<SimDisk>) -> Versions {
 
 fn put(versions: &Versions, key: usize, bytes: usize) {
     let put = Put { key: format!("{key:04}").into(), value: vec![7; bytes], ..Put::default() };
-    versions.execute(Command::Put(put), Vec::new()).unwrap();
+    versions.execute(Command::Put(put)).unwrap();
 }
 
 fn bytes(versions: &Versions) -> u64 {
@@ -56,7 +56,7 @@ fn versions_that_ended_give_their_room_back_and_others_stay() {
         versions.range(&Range { keys: all, revision, ..Range::default() }).unwrap().value.kvs
     };
     let before: Vec<Vec<KeyValue>> = (kept..=newest).step_by(10).map(|revision| read(&versions, revision)).collect();
-    versions.execute(Command::Compact(kept), Vec::new()).unwrap();
+    versions.execute(Command::Compact(kept)).unwrap();
     let rest = bytes(&versions);
     assert!(rest * 5 < full, "{rest} of {full} bytes are left");
     for versions in [versions.clone(), {
@@ -80,7 +80,7 @@ fn a_delete_of_many_keys_is_one_revision_whole_or_absent_wherever_it_is_stopped(
             put(&versions, key, if key % 500 == 0 { 3000 } else { 30 });
         }
         let leased = Put { key: b"0150".to_vec(), lease: 7, ..Put::default() };
-        versions.execute(Command::Put(leased), Vec::new()).unwrap();
+        versions.execute(Command::Put(leased)).unwrap();
         let before = versions.revision().unwrap();
         assert!(versions.is_large(&delete).unwrap());
         let operations_max = Some(disk.operations() + calls);
@@ -127,7 +127,7 @@ fn a_lease_of_many_keys_takes_all_of_them_along() {
     for key in 0..12_000 {
         let lease = if key % 3 == 0 { 0 } else { 7 };
         let put = Put { key: format!("{key:0100}").into(), value: vec![1; 100], lease, ..Put::default() };
-        versions.execute(Command::Put(put), Vec::new()).unwrap();
+        versions.execute(Command::Put(put)).unwrap();
     }
     let before = versions.revision().unwrap();
     assert_eq!(versions.revoke(7).unwrap(), before + 1);

@@ -361,7 +361,7 @@ impl Life {
         expect: impl FnOnce(&mut Draft<'_>) -> std::result::Result<OpReply, &'static str>,
     ) {
         let text = format!("{command:?}");
-        let got = self.versions.execute(command, Vec::new()).map(|held| held.value);
+        let got = self.versions.execute(command).map(|held| held.value);
         let mut draft = Draft { model: &self.model, state: self.model.now().clone(), events: Vec::new() };
         match (expect(&mut draft), got) {
             (Ok(reply), Ok(got)) => {
@@ -420,7 +420,7 @@ impl Life {
 
     fn compact(&mut self) {
         let revision = self.rng.below(self.model.revision() as u64 + 2) as i64;
-        let got = self.versions.execute(Command::Compact(revision), Vec::new());
+        let got = self.versions.execute(Command::Compact(revision));
         let expected = match revision {
             it if it <= self.model.compacted => Err(errors::COMPACTED),
             it if it > self.model.revision() => Err(errors::FUTURE_REVISION),

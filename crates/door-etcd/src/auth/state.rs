@@ -1,0 +1,111 @@
+//! Users and roles as they are durable. The store has one record for each, in etcd's own messages; the door holds them all, booked.
+
+use super::permits::Permits;
+use super::{ROOT, errors};
+use crate::wire::authpb;
+use prost::Message;
+use ramekin_base::{Error, Result};
+use ramekin_memory::{Account, Reservation};
+use ramekin_versions::{Guard, Versions};
+use std::collections::BTreeMap;
+
+/// What all names of records begin with, and what follows it.
+const AUTH: &[u8] = b"auth/";
+pub(super) const ENABLED: &[u8] = b"auth/enabled";
+pub(super) const REVISION: &[u8] = b"auth/revision";
+/// Counts changes; commands are tied to it.
+pub(super) const EPOCH: &[u8] = b"auth/epoch";
+const USER: &[u8] = b"auth/user/";
+const ROLE: &[u8] = b"auth/role/";
+/// What a user or a role takes besides its bytes.
+const ENTRY_BYTES: u64 = 256;
+
+pub(super) fn user_record(name: &str) -> Vec<u8> {
+    [USER, name.as_bytes()].concat()
+}
+
+pub(super) fn role_record(name: &str) -> Vec<u8> {
+    [ROLE, name.as_bytes()].concat()
+}
+
+/// All users and roles at one moment.
+#[derive(Debug)]
+pub(crate) struct State {
+    pub(crate) enabled: bool,
+    /// Counts changes as etcd does; a fresh store has 1.
+    pub(crate) revision: u64,
+    pub(super) epoch: u64,
+    pub(super) users: BTreeMap<String, authpb::User>,
+    pub(super) roles: BTreeMap<String, authpb::Role>,
+    permits: BTreeMap<String, Permits>,
+    _memory: Option<Reservation>,
+}
+
+fn number(bytes: &[u8]) -> u64 {
+    bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+impl State {
+    pub(crate) fn load(versions: &Versions, account: &Account) -> Result<Self> {
+        let held = versions.owns(AUTH)?;
+        let bytes = held.value.iter().map(|(name, value)| ENTRY_BYTES + 4 * (name.len() + value.len()) as u64).sum();
+        let memory = Some(account.try_reserve(bytes)?);
+        let (users, roles) = (BTreeMap::new(), BTreeMap::new());
+        let permits = BTreeMap::new();
+        let mut state = Self { enabled: false, revision: 1, epoch: 0, users, roles, permits, _memory: memory };
+        for (name, value) in &held.value {
+            state.take(&[AUTH, name].concat(), value)?;
+        }
+        for (name, user) in &state.users {
+            let roles = user.roles.iter().filter_map(|role| state.roles.get(role));
+            state.permits.insert(name.clone(), Permits::of(roles.flat_map(|role| &role.key_permission)));
+        }
+        Ok(state)
+    }
+
+    fn take(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
+        let broken = || Error::corrupt("a record of a user or a role does not decode; restore the folder from a copy");
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).map_err(|_| broken());
+        match name {
+            ENABLED => self.enabled = value == [1],
+            REVISION => self.revision = number(value),
+            EPOCH => self.epoch = number(value),
+            name => {
+                if let Some(user) = name.strip_prefix(USER) {
+                    self.users.insert(text(user)?, authpb::User::decode(value).map_err(|_| broken())?);
+                } else if let Some(role) = name.strip_prefix(ROLE) {
+                    self.roles.insert(text(role)?, authpb::Role::decode(value).map_err(|_| broken())?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a command is tied to that this state allows.
+    pub(crate) fn guard(&self) -> Guard {
+        Guard {
+            name: EPOCH,
+            value: Some(self.epoch).filter(|epoch| *epoch > 0).map(|epoch| epoch.to_be_bytes().into()),
+        }
+    }
+
+    pub(super) fn user(&self, name: &str) -> Result<&authpb::User> {
+        self.users.get(name).ok_or_else(|| Error::not_found(errors::USER_NOT_FOUND))
+    }
+
+    pub(super) fn role(&self, name: &str) -> Result<&authpb::Role> {
+        self.roles.get(name).ok_or_else(|| Error::not_found(errors::ROLE_NOT_FOUND))
+    }
+
+    pub(super) fn has_role(&self, user: &str, role: &str) -> bool {
+        self.users.get(user).is_some_and(|user| user.roles.iter().any(|it| it == role))
+    }
+
+    pub(super) fn is_root(&self, user: &str) -> bool {
+        self.has_role(user, ROOT)
+    }
+
+    pub(super) fn permits(&self, user: &str) -> Option<&Permits> {
+        self.permits.get(user)
+    }
+}
