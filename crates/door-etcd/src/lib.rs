@@ -4,7 +4,7 @@
 //!   connection ─► HTTP/2 ─► gRPC: KV, Watch, Lease, Cluster, Maintenance ─► a command, or a read of a view
 //!              └► HTTP/1 ─► /v3/...: the same calls as JSON · /version, /health, /livez, /readyz
 //!
-//!   serve.rs    connections                      kv.rs           reads on the reader pool, changes as commands
+//!   serve.rs · drive.rs   connections            kv.rs           reads on the reader pool, changes as commands
 //!   booked.rs   bodies, booked as they come      watch.rs        one task a stream: positions, no queues of events
 //!   convert.rs  wire ◄─► store                   errors.rs       etcd's texts with their codes
 //!   auth/       who asks, and what they may do   alarm.rs        a store that is full, or corrupt
@@ -18,6 +18,7 @@ mod booked;
 mod cluster;
 mod convert;
 mod door;
+mod drive;
 mod election;
 mod errors;
 mod gateway;

@@ -2,6 +2,7 @@
 
 use crate::booked::{BookedBody, HeldBody};
 use crate::door::Door;
+use crate::drive::{Gathered, Open};
 use crate::gateway;
 use crate::http;
 use crate::wire::etcdserverpb::auth_server::AuthServer;
@@ -15,7 +16,7 @@ use crate::wire::v3lockpb::lock_server::LockServer;
 use ::http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use ramekin_base::{Error, Result};
 use ramekin_memory::Reservation;
@@ -109,7 +110,8 @@ async fn connection(
     mut ending: watch::Receiver<bool>,
 ) {
     _ = stream.set_nodelay(true);
-    let mut server = auto::Builder::new(TokioExecutor::new());
+    let mut open = Open::default();
+    let mut server = auto::Builder::new(open.streams());
     server
         .http2()
         .timer(TokioTimer::new())
@@ -121,13 +123,14 @@ async fn connection(
         .keep_alive_timeout(Duration::from_secs(20));
     server.http1().timer(TokioTimer::new());
     let service = service_fn(move |request| answer(door.clone(), routes.clone(), request));
-    let connection = server.serve_connection(TokioIo::new(stream), service);
+    let gathered = Gathered::new(stream);
+    let connection = server.serve_connection(TokioIo::new(gathered.clone()), service);
     tokio::pin!(connection);
     tokio::select! {
-        _ = connection.as_mut() => return,
+        () = open.drive(connection.as_mut(), &gathered) => return,
         _ = ending.wait_for(|ends| *ends) => connection.as_mut().graceful_shutdown(),
     }
-    _ = connection.await;
+    open.drive(connection, &gathered).await;
 }
 
 /// Requests of which many messages come, or none may be kept.
