@@ -161,7 +161,14 @@ impl<S: Store> Inner<S> {
     pub(crate) fn make_room_beside(&self, side: &mut LogSide, filled: (usize, usize)) -> Result<()> {
         let other = side.group.room();
         // What ends the first of the two commits comes on top.
-        let room = side.log.make_room(filled.0 + other.0, filled.1 + other.1 + PAGE);
+        let (records, bytes) = (filled.0 + other.0, filled.1 + other.1 + PAGE);
+        // A new file takes many commits beside those two: to make one costs three syncs. A disk that is nearly full has room for less.
+        let file_bytes = self.limits().log_file_bytes() + ramekin_log::room(records, bytes);
+        let room = side.log.make_room_in(file_bytes, records, bytes);
+        let room = match room {
+            Err(error) if error.kind() == Kind::NoSpace => side.log.make_room_in(0, records, bytes),
+            room => room,
+        };
         if let Err(error) = &room
             && side.log.check_open().is_err()
         {

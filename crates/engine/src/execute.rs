@@ -95,6 +95,8 @@ pub(crate) struct Exec<S: Store> {
     pub(crate) is_held: bool,
     /// Why no unit that changes anything is kept.
     pub(crate) refuses: Option<Error>,
+    /// Why memtables that are full are not written out for now.
+    stuck: Option<Error>,
     /// Why nobody is kept who would have to wait for anything.
     ended: Option<Error>,
     /// Answers wait for their group.
@@ -127,6 +129,7 @@ impl<S: Store> Exec<S> {
             answered: 0,
             is_held: false,
             refuses: None,
+            stuck: None,
             ended: None,
             waits_for_durable,
             account,
@@ -169,6 +172,7 @@ impl<S: Store> Exec<S> {
         let outcome = match (staged, unit.miss) {
             // No flush will make room, and nobody wakes the store.
             (_, Some(Miss::Full(_) | Miss::Group)) if let Some(why) = closed => Attempt::Refused(why.clone()),
+            (_, Some(Miss::Full(_))) if let Some(why) = &self.stuck => Attempt::Refused(why.clone()),
             (_, Some(miss)) => Attempt::Miss(miss),
             // Nobody will write the key.
             (Ok(Staged::Blocked(_)), None) if let Some(why) = closed => Attempt::Refused(why.clone()),
@@ -363,6 +367,15 @@ impl<S: Store> Exec<S> {
     pub(crate) fn refuse(&mut self, why: Option<Error>) {
         if self.refuses.as_ref().is_none_or(|held| held.kind() != Kind::Closed) {
             self.refuses = why;
+        }
+    }
+
+    /// Whoever finds a memtable full is told so from now on, and who waits for one: the disk is. `None`: they wait again.
+    pub(crate) fn stick(&mut self, why: Option<Error>) {
+        let is_news = why.is_some();
+        self.stuck = why;
+        if is_news {
+            (0..self.core.drafts.len()).for_each(|tree| self.queue.has_place(tree));
         }
     }
 

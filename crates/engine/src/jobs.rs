@@ -291,6 +291,9 @@ pub(crate) fn flush_one<S: Store>(inner: &Inner<S>) -> Result<bool> {
     let Some((number, tree, frozen)) = frozen.min_by_key(|(.., held)| held.from) else { return Ok(false) };
     let flushed = supervise::caught("a flush", || flush(inner, tree, frozen));
     inner.health.note(Source::Flush(number), tree.options.name, &flushed, inner.now_ms());
+    // Who waits for room on a full disk would wait for whoever uses it: that takes too long.
+    let full = flushed.as_ref().err().filter(|error| error.kind() == Kind::NoSpace).cloned();
+    inner.change(|exec| exec.stick(full));
     inner.job_ended.raise();
     flushed.map(|()| true)
 }

@@ -81,7 +81,6 @@ impl<S: Store> Engine<S> {
         if let Some(cut) = log.cut() {
             tracing::warn!("the end of the log was not whole and was cut: {cut:?}");
         }
-        log.set_file_bytes((limits.log_bytes / 2).clamp(1 << 20, 16 << 20));
         let log_end = log.end();
         let core = Core::new(drafts, seqno, limits.memtable_bytes);
         let exec = Exec::new(core, options.durability == Durability::Each, files.accounts.reads.clone());

@@ -149,6 +149,11 @@ impl Limits {
         Self { merge_work: 0, ..self }
     }
 
+    /// A file of the log holds about so much.
+    pub(crate) fn log_file_bytes(&self) -> u64 {
+        (self.log_bytes / 2).clamp(1 << 20, 16 << 20)
+    }
+
     /// What a memtable is made for: all that there is for memtables, and a large unit on top.
     pub(crate) fn memtable_most(&self) -> u64 {
         self.memtable_bytes + HELD_TIMES * UNIT_BYTES_MAX

@@ -307,3 +307,16 @@ fn who_waits_for_a_counter_is_served_when_it_is_written() {
     engine.close().unwrap();
     assert_eq!(told.try_recv().unwrap().1.unwrap_err().kind(), Kind::Closed);
 }
+
+#[test]
+fn a_file_of_the_log_takes_many_small_commits_whatever_room_is_kept_for_large_ones() {
+    for share in [Setup::SMALL.share, 8 << 20, 24 << 20] {
+        let disk = sim(8);
+        let engine = open(&disk, Setup { share, budget: 64 << 20, ..Setup::SMALL });
+        engine.execute(add(0)).unwrap();
+        let before = disk.counters().syncs;
+        (0..100).for_each(|number| _ = engine.execute(add(number)).unwrap());
+        let syncs = disk.counters().syncs - before;
+        assert!(syncs <= 103, "{syncs} syncs for 100 commits with a share of {share}");
+    }
+}

@@ -30,7 +30,7 @@ mod walk;
 mod window;
 
 pub use files::FILE_BYTES;
-pub use log::{Log, OPEN_BYTES};
+pub use log::{Log, OPEN_BYTES, room};
 pub use reader::{LogReader, Record};
 pub use repair::{Damage, RepairReport, repair};
 pub use walk::Cut;

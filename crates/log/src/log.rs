@@ -403,7 +403,7 @@ fn no_buffer() -> Error {
 
 /// Bytes of a file that so many records with so many bytes of body take at most, with the rest of their commit and
 /// the file's end mark behind them.
-fn room(records: usize, bytes: usize) -> u64 {
+pub fn room(records: usize, bytes: usize) -> u64 {
     // A record needs its header, up to 7 bytes behind it and what is left of a sector before it.
     (bytes + records * (2 * RECORD_HEADER + 8)) as u64 + 2 * ALIGN as u64
 }
