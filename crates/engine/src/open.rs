@@ -74,7 +74,7 @@ impl<S: Store> Engine<S> {
         drop(manifest);
         let mut replay = Replay::new(&files, &trees, limits, head.seqno)?;
         let log_from = log.start;
-        let mut log = files
+        let log = files
             .storage
             .open_log(&files.accounts.log, log, &mut |position, record| replay.record(position, record))?;
         let Replay { drafts, seqno, is_changed, .. } = replay;
