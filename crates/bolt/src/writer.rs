@@ -9,8 +9,8 @@
 //! So a page stands behind all that it names. Only the metas, which stand first, are known last.
 
 use crate::format::{
-    BRANCH, BUCKET, ELEMENT, FREE_LIST, HEAD, Head, IS_BUCKET, LEAF, METAS_BYTES, Meta, PAGE, VALUE_MAX,
-    check_key, element,
+    BRANCH, BUCKET, ELEMENT, FREE_LIST, HEAD, Head, IS_BUCKET, LEAF, METAS_BYTES, Meta, PAGE, VALUE_MAX, check_key,
+    element,
 };
 use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};

@@ -72,11 +72,12 @@ impl SpillFile {
 
     /// Reads the finished file from its start through a buffer of about `buffer_bytes`.
     pub fn read(&self, account: &Account, buffer_bytes: usize) -> Result<SpillReader<'_>> {
-        if self.buffer.is_some() {
-            return Err(Error::bug("a spill file is read before it is finished"));
-        }
-        let room = buffer_bytes.next_multiple_of(self.disk.block()).max(self.disk.block());
-        Ok(SpillReader { spill: self, buffer: Aligned::new(account, room)?, from: 0, to: 0, at: 0, crc: 0 })
+        SpillReader::new(Spill::Borrowed(self), account, buffer_bytes)
+    }
+
+    /// The same for a reader that takes the file along, which goes with it.
+    pub fn into_reader(self, account: &Account, buffer_bytes: usize) -> Result<SpillReader<'static>> {
+        SpillReader::new(Spill::Owned(Box::new(self)), account, buffer_bytes)
     }
 }
 
@@ -92,9 +93,25 @@ impl Drop for SpillFile {
     }
 }
 
+enum Spill<'a> {
+    Borrowed(&'a SpillFile),
+    Owned(Box<SpillFile>),
+}
+
+impl std::ops::Deref for Spill<'_> {
+    type Target = SpillFile;
+
+    fn deref(&self) -> &SpillFile {
+        match self {
+            Self::Borrowed(spill) => spill,
+            Self::Owned(spill) => spill,
+        }
+    }
+}
+
 /// Reads a [`SpillFile`] in order.
 pub struct SpillReader<'a> {
-    spill: &'a SpillFile,
+    spill: Spill<'a>,
     buffer: Aligned,
     /// What of the buffer is not yet read.
     from: usize,
@@ -105,7 +122,15 @@ pub struct SpillReader<'a> {
     crc: u32,
 }
 
-impl SpillReader<'_> {
+impl<'a> SpillReader<'a> {
+    fn new(spill: Spill<'a>, account: &Account, buffer_bytes: usize) -> Result<Self> {
+        if spill.buffer.is_some() {
+            return Err(Error::bug("a spill file is read before it is finished"));
+        }
+        let room = buffer_bytes.next_multiple_of(spill.disk.block()).max(spill.disk.block());
+        Ok(Self { spill, buffer: Aligned::new(account, room)?, from: 0, to: 0, at: 0, crc: 0 })
+    }
+
     /// Bytes that were not yet read.
     pub fn left(&self) -> u64 {
         self.spill.written.saturating_sub(self.at) + (self.to - self.from) as u64
@@ -184,12 +209,15 @@ mod tests {
             assert_eq!(reader.left(), 0);
             assert!(reader.read_exact(&mut [0]).is_err());
             drop(reader);
+            assert_eq!(disk.list(&folder).unwrap().len(), 1);
             if len > 0 {
                 sim.flip_bit(&folder.join("a"), len as u64 - 1, 5).unwrap();
                 let mut reader = spill.read(&account, 1000).unwrap();
                 assert_eq!(reader.skip(len).unwrap_err().kind(), ramekin_base::Kind::Corrupt);
             }
-            drop(spill);
+            let reader = spill.into_reader(&account, 1000).unwrap();
+            assert_eq!(disk.list(&folder).unwrap().len(), 1);
+            drop(reader);
             assert!(disk.list(&folder).unwrap().is_empty());
         }
         assert_eq!(account.used(), 0);

@@ -20,6 +20,8 @@ use std::sync::Arc;
 const FAN_IN: usize = 16;
 /// Buffer of a run, bytes.
 const BUFFER: usize = 16 << 10;
+/// Runs at most, each of which is an open file: some are merged before there are more.
+const RUNS_MAX: usize = 4 * FAN_IN;
 /// Bytes of a record at most.
 const RECORD_MAX: usize = 2 * KEY_MAX;
 /// Records between two looks whether to stop.
@@ -38,7 +40,7 @@ pub struct Scratch<'a> {
 /// Takes records in any order.
 pub struct Sorter<'w> {
     scratch: &'w Scratch<'w>,
-    name: &'static str,
+    name: String,
     arena: Vec<u8>,
     /// Where in the arena each record begins.
     places: Vec<u32>,
@@ -64,9 +66,10 @@ impl<'w> Sorter<'w> {
     pub const MERGE_BYTES: u64 = ((FAN_IN + 1) * BUFFER) as u64;
 
     /// With so many bytes of memory; its files have `name` in theirs.
-    pub fn new(scratch: &'w Scratch<'w>, name: &'static str, bytes: usize) -> Result<Self> {
+    pub fn new(scratch: &'w Scratch<'w>, name: &str, bytes: usize) -> Result<Self> {
         let held = scratch.account.try_reserve(bytes as u64)?;
         let (arena, places) = (Vec::with_capacity(bytes / 3 * 2), Vec::with_capacity(bytes / 3 / 4));
+        let name = name.to_owned();
         Ok(Self { scratch, name, arena, places, runs: VecDeque::new(), made: 0, held: Some(held) })
     }
 
@@ -102,6 +105,11 @@ impl<'w> Sorter<'w> {
         self.runs.push_back(run);
         self.arena.clear();
         self.places.clear();
+        if self.runs.len() == RUNS_MAX {
+            let oldest: Vec<SpillFile> = self.runs.drain(..FAN_IN).collect();
+            let merged = self.merge(&oldest)?;
+            self.runs.push_back(merged.spool);
+        }
         (self.scratch.check)()
     }
 

@@ -25,7 +25,7 @@ pub(crate) const KEY_BYTES_MAX: usize = KEY_MAX / 2 - 32;
 pub(crate) const REVISION: &[u8] = b"r";
 pub(crate) const COMPACTED: &[u8] = b"c";
 /// What follows all keys of a tree.
-const END: &[u8] = &[1];
+pub(crate) const END: &[u8] = &[1];
 
 pub(crate) fn check(key: &[u8]) -> Result<()> {
     match key.len() {

@@ -11,6 +11,7 @@
 //!
 //!   range at a revision, count ─► a pinned view              reads.rs · range.rs
 //!   watch from a revision ─► changes, then the versions      watch.rs
+//!   all versions as they were written ─► sorted               stored.rs
 //! ```
 //!
 //! A version is alive at revision R if it was written at R or before and had not ended by then: that is all a read must know, so a
@@ -28,6 +29,7 @@ mod range;
 mod reads;
 mod record;
 mod stage;
+mod stored;
 mod txn;
 mod versions;
 mod watch;
@@ -38,6 +40,7 @@ pub use api::{
 };
 pub use lease::{Lease, LeaseLeft};
 pub use stage::{TTL_LEAST, Trees};
+pub use stored::{EachStored, Stored, Wanted};
 pub use versions::{Held, Options, Versions, unexpected};
 pub use watch::{Event, Events};
 

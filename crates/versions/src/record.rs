@@ -1,9 +1,9 @@
 //! What the trees hold under a key.
 //!
 //! ```text
-//!   head      revision │ number in it │ version                          all varints
+//!   head      revision │ version                                          all varints
 //!   dead      end │ version                                              the revision stands in the key
-//!   version   create │ version │ lease │ 0, the value    or    1, length of the value, which stands in `values`
+//!   version   number in its revision │ create │ version │ lease │ 0, the value    or    1, length of the value, which stands in `values`
 //!   change    1: a delete, 2: the first version of a life │ key
 //! ```
 
@@ -17,6 +17,8 @@ pub(crate) const HERE_MAX: usize = INLINE_MAX - 64;
 /// What a version is, but for its value, if that is long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version<'a> {
+    /// Of the change in its revision that wrote it.
+    pub(crate) number: u32,
     pub(crate) create: i64,
     pub(crate) version: i64,
     pub(crate) lease: i64,
@@ -44,7 +46,6 @@ impl<'a> Value<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Head<'a> {
     pub(crate) revision: i64,
-    pub(crate) number: u32,
     pub(crate) is: Version<'a>,
 }
 
@@ -65,7 +66,8 @@ pub(crate) struct Change<'a> {
 }
 
 impl<'a> Version<'a> {
-    fn encode(&self, out: &mut Vec<u8>) {
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        varint::put(out, u64::from(self.number));
         varint::put(out, self.create as u64);
         varint::put(out, self.version as u64);
         varint::put(out, self.lease as u64);
@@ -81,7 +83,8 @@ impl<'a> Version<'a> {
         }
     }
 
-    fn decode(bytes: &'a [u8], at: &mut usize) -> Option<Self> {
+    pub(crate) fn decode(bytes: &'a [u8], at: &mut usize) -> Option<Self> {
+        let written_by = u32::try_from(varint::get(bytes, at)?).ok()?;
         let mut number = || varint::get(bytes, at).map(|number| number as i64);
         let (create, version, lease) = (number()?, number()?, number()?);
         let kind = *bytes.get(*at)?;
@@ -91,7 +94,7 @@ impl<'a> Version<'a> {
             1 => Value::There(varint::get(bytes, at).filter(|_| *at == bytes.len())?),
             _ => return None,
         };
-        Some(Self { create, version, lease, value })
+        Some(Self { number: written_by, create, version, lease, value })
     }
 }
 
@@ -99,7 +102,6 @@ impl<'a> Head<'a> {
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         varint::put(&mut out, self.revision as u64);
-        varint::put(&mut out, u64::from(self.number));
         self.is.encode(&mut out);
         out
     }
@@ -108,8 +110,7 @@ impl<'a> Head<'a> {
         let mut at = 0;
         let mut decode = || {
             let revision = varint::get(bytes, &mut at)? as i64;
-            let number = u32::try_from(varint::get(bytes, &mut at)?).ok()?;
-            Some(Self { revision, number, is: Version::decode(bytes, &mut at)? })
+            Some(Self { revision, is: Version::decode(bytes, &mut at)? })
         };
         decode().ok_or_else(|| broken("head"))
     }
@@ -173,8 +174,8 @@ mod tests {
     fn records_come_back() {
         let big = vec![1; HERE_MAX + 1];
         for value in [Value::of(b""), Value::of(b"abc"), Value::of(&big)] {
-            let is = Version { create: 2, version: 1 << 40, lease: i64::MAX, value };
-            let head = Head { revision: 7, number: 3, is };
+            let is = Version { number: 3, create: 2, version: 1 << 40, lease: i64::MAX, value };
+            let head = Head { revision: 7, is };
             assert_eq!(Head::decode(&head.encode()).unwrap(), head);
             let dead = Dead { end: 9, is };
             assert_eq!(Dead::decode(&dead.encode()).unwrap(), dead);

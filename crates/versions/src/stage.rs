@@ -208,11 +208,11 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
         let before = old.map_or(0, |old| old.is.lease);
         let create = old.map_or(revision, |old| old.is.create);
         let version = old.map_or(1, |old| old.is.version + 1);
-        let is = Version { create, version, lease, value: Value::of(value) };
+        let is = Version { number: self.changes, create, version, lease, value: Value::of(value) };
         if is.value.is_there() {
             self.put_record(VALUES, &keys::version(key, revision), value)?;
         }
-        self.put_record(HEADS, &keys::head(key), &Head { revision, number: self.changes, is }.encode())?;
+        self.put_record(HEADS, &keys::head(key), &Head { revision, is }.encode())?;
         if before != lease {
             self.detach(before, key)?;
             if lease != 0 {
@@ -265,8 +265,7 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
         self.reading(|reads, newest, book| {
             let mut found = Vec::new();
             visible(reads, range, (newest, newest), &mut |key, revision, version| {
-                let number = 0;
-                let head = Head { revision, number, is: *version }.encode();
+                let head = Head { revision, is: *version }.encode();
                 book((64 + key.len() + head.len()) as u64)?;
                 found.push((key.to_vec(), head));
                 Ok(true)

@@ -8,19 +8,23 @@ use crate::range::{self, booking};
 use crate::reads::{InView, Reads};
 use crate::record;
 use crate::stage::{Answer, TREES, TTL_LEAST, Trees};
+use crate::stored::{self, EachStored, Wanted, Work};
 use crate::txn;
 use crate::watch::{self, Events};
 use ramekin_base::{Clock, Error, Kind, Result};
-use ramekin_disk::Disk;
+use ramekin_disk::{Disk, SpillFile};
 use ramekin_engine::{Durability, Engine, EngineOptions, ReadView, Stats};
 use ramekin_memory::{Account, Budget, Reservation};
 use ramekin_pages::Pages;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A delete of more keys is not one unit of the log.
 const LARGE: i64 = 512;
+/// The folder of temporary files, inside of the store's.
+const WORK: &str = "work";
 /// Leases that are revoked at one go.
 const REVOKES: usize = 500;
 
@@ -58,6 +62,12 @@ pub struct Versions {
 
 struct Inner {
     leases: Leases,
+    disk: Arc<dyn Disk>,
+    /// For temporary files.
+    work: PathBuf,
+    works: AtomicU64,
+    /// Walks over everything.
+    walks: Account,
     clock: Arc<dyn Clock>,
     answers: Account,
     changed: Box<dyn Fn(i64) + Send + Sync>,
@@ -73,8 +83,10 @@ impl Versions {
         let Options { disk, folder, pages, budget, account, share, clock, threads, changed } = options;
         let answers = account.child("answers", "keys of an answer x (160 + key + value)").transient();
         let leases = Leases::new(&account.child("leases", "leases x 144"))?;
+        let walks = account.child("walks", "walks over everything x 1 MiB").transient();
+        let work = empty_work(&*disk, &folder)?;
         let engine = EngineOptions {
-            disk,
+            disk: disk.clone(),
             folder,
             pages,
             budget,
@@ -85,24 +97,20 @@ impl Versions {
             threads,
         };
         let engine = Engine::open(engine, Trees::new(answers.clone()))?;
-        let versions = Self { engine, inner: Arc::new(Inner { leases, clock, answers, changed }) };
+        let inner = Inner { leases, disk, work, works: AtomicU64::new(0), walks, clock, answers, changed };
+        let versions = Self { engine, inner: Arc::new(inner) };
         versions.find_leases()?;
         versions.drop_ended()?;
         Ok(versions)
     }
 
     fn find_leases(&self) -> Result<()> {
-        let (view, now) = (self.engine.view(), self.inner.clock.now());
-        let reads = InView(&view);
-        let mut walk = reads.walk(META, keys::LEASES.1)?;
-        walk.seek(keys::LEASES.0)?;
-        while let Some((key, ttl)) = walk.record() {
-            let lease = Lease { id: keys::of_lease(key)?, ttl: record::of_number(ttl)? };
+        let now = self.inner.clock.now();
+        self.leases_at(&self.engine.view(), &mut |lease| {
             self.inner.leases.book()?;
             self.inner.leases.add(lease, now + AFTER_START);
-            walk.next()?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Versions that ended up to the compacted revision go as their files are written anew.
@@ -159,6 +167,42 @@ impl Versions {
     /// A moment of the store.
     pub fn view(&self) -> ReadView {
         self.engine.view()
+    }
+
+    /// Shows all versions that are stored at a moment, in the order in which they were written: it blocks for long, and sorts in a
+    /// temporary file. `check` fails where nobody waits any more. The compacted revision, and up to which one was shown.
+    pub fn stored(
+        &self,
+        view: &ReadView,
+        wanted: Wanted,
+        check: &dyn Fn() -> Result<()>,
+        each: EachStored<'_>,
+    ) -> Result<(i64, i64)> {
+        stored::walk(view, wanted, self.work(), check, each)
+    }
+
+    fn work(&self) -> Work {
+        let Inner { disk, work, works, walks, .. } = &*self.inner;
+        let name = format!("walk-{}", works.fetch_add(1, Ordering::Relaxed));
+        Work { disk: disk.clone(), folder: work.clone(), name, account: walks.clone() }
+    }
+
+    /// A temporary file in the store's folder, and what pays for walks over everything.
+    pub fn spool(&self, buffer_bytes: usize) -> Result<(SpillFile, Account)> {
+        let Work { disk, folder, name, account } = self.work();
+        Ok((SpillFile::create(&disk, &folder.join(format!("spool-{name}")), &account, buffer_bytes)?, account))
+    }
+
+    /// Shows the leases of a moment by their numbers, and the seconds that each was granted for.
+    pub fn leases_at(&self, view: &ReadView, each: &mut dyn FnMut(Lease) -> Result<()>) -> Result<()> {
+        let reads = InView(view);
+        let mut walk = reads.walk(META, keys::LEASES.1)?;
+        walk.seek(keys::LEASES.0)?;
+        while let Some((key, ttl)) = walk.record() {
+            each(Lease { id: keys::of_lease(key)?, ttl: record::of_number(ttl)? })?;
+            walk.next()?;
+        }
+        Ok(())
     }
 
     /// Reads keys.
@@ -333,6 +377,14 @@ impl Versions {
     pub fn close(&self) -> Result<()> {
         self.engine.close()
     }
+}
+
+/// The folder of temporary files, without those that a crash has left.
+fn empty_work(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
+    let work = folder.join(WORK);
+    disk.make_folder(&work)?;
+    disk.list(&work)?.iter().try_for_each(|entry| disk.rename(&work.join(&entry.name), None))?;
+    Ok(work)
 }
 
 /// An answer that is of another kind than was asked for.

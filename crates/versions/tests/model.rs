@@ -37,6 +37,19 @@ impl Model {
         self.states.len() as i64 - 1
     }
 
+    /// What is stored up to a revision: of before the compaction what was alive at some revision, and no deletes before another.
+    fn stored(&self, alive_at: i64, newest: i64, deletes_from: i64) -> Vec<((i64, usize), bool, KeyValue)> {
+        let is_old = |event: &Event| event.kv.mod_revision <= self.compacted;
+        let is_alive = |event: &Event| self.states[alive_at as usize].get(&event.kv.key) == Some(&event.kv);
+        let counts = |event: &Event| match event.is_delete {
+            true => event.kv.mod_revision >= deletes_from,
+            false => !is_old(event) || is_alive(event),
+        };
+        let numbered = self.events[..=newest as usize].iter().flat_map(|events| events.iter().enumerate());
+        let counted = numbered.filter(|(_, event)| counts(event));
+        counted.map(|(at, event)| ((event.kv.mod_revision, at), event.is_delete, event.kv.clone())).collect()
+    }
+
     fn now(&self) -> &State {
         self.states.last().unwrap()
     }
@@ -413,7 +426,10 @@ impl Life {
                 self.disk = Arc::new(self.disk.crash());
                 self.versions = open(&self.disk, &self.clock).unwrap();
             }
-            _ => self.check_events(),
+            _ => {
+                self.check_events();
+                self.check_stored();
+            }
         }
         self.check_reads();
     }
@@ -478,6 +494,43 @@ impl Life {
         let expected: Vec<Vec<u8>> =
             self.model.now().values().filter(|kv| kv.lease == id).map(|kv| kv.key.clone()).collect();
         assert_eq!(leased, expected);
+    }
+
+    fn check_stored(&mut self) {
+        let (compacted, newest) = (self.model.compacted, self.model.revision());
+        let asked = compacted.max(0) + self.rng.below((newest - compacted.max(0) + 1) as u64) as i64;
+        let asked = if self.rng.below(2) == 0 { 0 } else { asked };
+        let hashed = if asked == 0 { newest } else { asked };
+        let alive_at = if self.model.states[hashed as usize].is_empty() { compacted } else { hashed };
+        let all = self.model.stored(compacted, newest, compacted);
+        for (wanted, expected) in
+            [(Wanted::All, all), (Wanted::Hash(asked), self.model.stored(alive_at, hashed, compacted + 1))]
+        {
+            let mut got = Vec::new();
+            let (view, mut calls) = (self.versions.view(), 0);
+            let mut each = |stored: &Stored<'_>| {
+                calls += 1;
+                let mut value = Vec::new();
+                stored.value(&mut |piece| {
+                    value.extend_from_slice(piece);
+                    Ok(())
+                })?;
+                assert_eq!(value.len() as u64, stored.value_len);
+                let kv = KeyValue {
+                    key: stored.key.to_vec(),
+                    create_revision: stored.create_revision,
+                    mod_revision: stored.revision,
+                    version: stored.version,
+                    value,
+                    lease: stored.lease,
+                };
+                got.push(((stored.revision, stored.number as usize), stored.is_delete, kv));
+                Ok(())
+            };
+            let shown = self.versions.stored(&view, wanted, &|| Ok(()), &mut each).unwrap();
+            assert_eq!(got, expected, "{wanted:?}, compacted {compacted}");
+            assert_eq!(shown, (compacted, if wanted == Wanted::All { newest } else { hashed }));
+        }
     }
 
     fn check_events(&mut self) {
