@@ -3,14 +3,17 @@
 use crate::alarm;
 use crate::auth::{State, Tokens};
 use crate::errors;
+use crate::hash::Hashes;
+use crate::schema::gone;
 use crate::wire::etcdserverpb::{AlarmMember, ResponseHeader};
 use arc_swap::ArcSwap;
 use ramekin_base::{Error, Kind, Lane, Result, nonblocking, supervise};
 use ramekin_memory::{Account, Reservation};
 use ramekin_versions::{Asked, Held, Reply, Versions};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tonic::{Response, Status};
 
 /// Work for a thread that may block.
@@ -61,6 +64,10 @@ pub(crate) struct Inner {
     pub(crate) tokens: Tokens,
     /// Alarms that are raised, as they are durable.
     pub(crate) alarms: ArcSwap<Vec<AlarmMember>>,
+    pub(crate) hashes: Hashes,
+    /// One walk over everything at a time.
+    walks: Arc<Semaphore>,
+    is_stopping: Arc<AtomicBool>,
 }
 
 /// A message may be longer by this than the request in it.
@@ -81,7 +88,21 @@ impl Door {
         let tokens = Tokens::open(&host.auth_token, host.auth_token_ttl, auth_account.clone())?;
         let users = ArcSwap::from_pointee(State::load(&host.versions, &auth_account)?);
         let alarms = ArcSwap::from_pointee(alarm::load(&host.versions)?);
-        Ok(Self { inner: Arc::new(Inner { host, member, cluster, bodies, users, auth_account, tokens, alarms }) })
+        let (walks, is_stopping) = (Arc::new(Semaphore::new(1)), Arc::default());
+        let inner = Inner {
+            host,
+            member,
+            cluster,
+            bodies,
+            users,
+            auth_account,
+            tokens,
+            alarms,
+            hashes: Hashes::default(),
+            walks,
+            is_stopping,
+        };
+        Ok(Self { inner: Arc::new(inner) })
     }
 
     /// Bytes of a message at most: of one that is no longer than this the request itself may be too large.
@@ -133,6 +154,34 @@ impl Door {
             }
         }
         self.block(Lane::Reads, work).await
+    }
+
+    /// Does work that reads everything, one after the other: it takes long, and ends early where nobody waits for it any more, as
+    /// what it is given says.
+    pub(crate) async fn walk<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Versions, &dyn Fn() -> Result<()>) -> Result<T> + Send + 'static,
+    ) -> Result<T, Status> {
+        let turn = self.inner.walks.clone().acquire_owned().await;
+        let turn = turn.map_err(|_| Status::unavailable(errors::STOPPED))?;
+        let (is_stopping, waits) = (self.inner.is_stopping.clone(), Arc::new(()));
+        let is_waiting = Arc::downgrade(&waits);
+        let done = self.block(Lane::Reads, move |versions| {
+            let _turn = turn;
+            let check = || match is_stopping.load(Ordering::Relaxed) || is_waiting.strong_count() == 0 {
+                true => Err(gone()),
+                false => Ok(()),
+            };
+            work(versions, &check)
+        });
+        let done = done.await;
+        drop(waits);
+        done
+    }
+
+    /// Walks over everything end.
+    pub(crate) fn stop(&self) {
+        self.inner.is_stopping.store(true, Ordering::Relaxed);
     }
 
     /// Does work on a thread that may wait.

@@ -126,16 +126,8 @@ impl Kv for Door {
         let caller = self.caller_of(&request)?;
         caller.must_be_root()?;
         let pb::CompactionRequest { revision, physical } = request.into_inner();
-        let asked = Asked { guard: caller.guard(), ..Asked::from(Command::Compact(revision)) };
-        let done = self.command(asked).await?;
-        if physical {
-            self.block(Lane::Writes, |versions| {
-                while versions.purge()? {}
-                Ok(())
-            })
-            .await?;
-        }
-        Ok(Response::new(pb::CompactionResponse { header: self.header(done.value.revision()) }))
+        let newest = self.compact_to((revision, caller.guard()), physical).await?;
+        Ok(Response::new(pb::CompactionResponse { header: self.header(newest) }))
     }
 }
 

@@ -8,6 +8,7 @@
 //!   booked.rs   bodies, booked as they come      watch.rs        one task a stream: positions, no queues of events
 //!   convert.rs  wire ◄─► store                   errors.rs       etcd's texts with their codes
 //!   auth/       who asks, and what they may do   alarm.rs        a store that is full, or corrupt
+//!   schema.rs   what etcd's file has             snapshot.rs     that file as a stream         hash.rs   its hashes
 //! ```
 
 #![forbid(unsafe_code)]
@@ -22,6 +23,7 @@ mod drive;
 mod election;
 mod errors;
 mod gateway;
+mod hash;
 mod http;
 mod kv;
 mod lease;
@@ -29,7 +31,11 @@ mod lock;
 mod maintenance;
 mod queue;
 mod range_stream;
+mod schema;
 mod serve;
+mod snapshot;
+#[cfg(test)]
+mod tests;
 mod watch;
 
 pub use door::{Door, Host, Job};

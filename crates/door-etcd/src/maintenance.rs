@@ -1,12 +1,11 @@
 //! Maintenance: what one member can say of itself.
 
 use crate::door::{CLUSTER_VERSION, Door, TERM, VERSION};
+use crate::snapshot::{self, Snapshots};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::maintenance_server::Maintenance;
 use ramekin_base::Lane;
 use ramekin_versions::Versions;
-use std::pin::Pin;
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
 impl Door {
@@ -87,18 +86,21 @@ impl Maintenance for Door {
         Ok(Response::new(pb::DefragmentResponse::default()))
     }
 
-    async fn hash(&self, _request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
-        Err(Status::unimplemented("Hash is not built yet"))
+    async fn hash(&self, request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
+        self.hash_of_all().await.map(Response::new)
     }
 
-    async fn hash_kv(&self, _request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
-        Err(Status::unimplemented("HashKV is not built yet"))
+    async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
+        self.hash_of(request.into_inner().revision).await.map(Response::new)
     }
 
-    type SnapshotStream = Pin<Box<dyn Stream<Item = Result<pb::SnapshotResponse, Status>> + Send>>;
+    type SnapshotStream = Snapshots;
 
-    async fn snapshot(&self, _request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
-        Err(Status::unimplemented("Snapshot is not built yet"))
+    async fn snapshot(&self, request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
+        self.caller_of(&request)?.must_be_root()?;
+        Ok(snapshot::begin(self))
     }
 
     async fn move_leader(

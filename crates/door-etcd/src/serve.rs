@@ -68,6 +68,7 @@ pub async fn serve(listener: TcpListener, door: Door, stop: impl Future<Output =
     _ = end.send(true);
     _ = timeout_at(cut, async { while open.join_next().await.is_some() {} }).await;
     open.shutdown().await;
+    door.stop();
     Ok(())
 }
 

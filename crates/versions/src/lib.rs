@@ -39,6 +39,7 @@ pub use api::{
     OpReply, Order, Put, Range, RangeReply, Reply, SortBy, Txn, errors,
 };
 pub use lease::{Lease, LeaseLeft};
+pub use ramekin_engine::ReadView;
 pub use stage::{TTL_LEAST, Trees};
 pub use stored::{EachStored, Stored, Wanted};
 pub use versions::{Held, Options, Versions, unexpected};
