@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::tree::Tree;
 use ramekin_base::{Error, Result, supervise};
 use ramekin_pages::Pages;
-use ramekin_runs::{Entry, Run, RunWriter, Value, View};
+use ramekin_runs::{Entry, Pieces, Run, RunWriter, Value, View};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,6 +60,15 @@ impl Bulk<'_, '_> {
         self.push(&Entry { key, value: Value::Inline(value), weight, first })
     }
 
+    /// Writes a value of `len` bytes, which `pieces` hands out, under a key of a tree without weights.
+    pub fn put_pieces(&mut self, key: &[u8], len: u64, pieces: Pieces<'_>) -> Result<()> {
+        if self.tree.options.weigh.is_some() {
+            return Err(Error::bug("a value in pieces has no weight"));
+        }
+        self.check_range(key)?;
+        self.writer.push_big(&Entry { key, value: Value::Inline(&[]), weight: 0, first: false }, len, pieces)
+    }
+
     /// Removes a key, of which the caller has seen that it is there.
     pub fn delete(&mut self, key: &[u8]) -> Result<()> {
         let weight = match self.tree.options.weigh {
@@ -76,15 +85,20 @@ impl Bulk<'_, '_> {
     }
 
     fn push(&mut self, entry: &Entry<'_>) -> Result<()> {
+        self.check_range(entry.key)?;
+        self.writer.push(entry)
+    }
+
+    fn check_range(&mut self, key: &[u8]) -> Result<()> {
         while let [range, rest @ ..] = self.ranges
-            && *entry.key >= *range.to
+            && *key >= *range.to
         {
             self.ranges = rest;
         }
-        if !self.ranges.first().is_some_and(|range| range.contains(self.number, entry.key)) {
-            return Err(Error::bug("a large unit writes a key outside of the ranges that it holds"));
+        match self.ranges.first().is_some_and(|range| range.contains(self.number, key)) {
+            true => Ok(()),
+            false => Err(Error::bug("a large unit writes a key outside of the ranges that it holds")),
         }
-        self.writer.push(entry)
     }
 
     fn weight_of(&self, key: &[u8], weigh: fn(&[u8]) -> i64) -> Result<Option<i64>> {

@@ -12,6 +12,7 @@
 //!   range at a revision, count ─► a pinned view              reads.rs · range.rs
 //!   watch from a revision ─► changes, then the versions      watch.rs
 //!   all versions as they were written ─► sorted               stored.rs
+//!   versions of another store ─► sorted, as one unit         import.rs
 //! ```
 //!
 //! A version is alive at revision R if it was written at R or before and had not ended by then: that is all a read must know, so a
@@ -22,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod import;
 mod keys;
 mod large;
 mod lease;
@@ -38,6 +40,7 @@ pub use api::{
     Asked, Command, Compare, CompareResult, CompareTarget, DeleteRange, Deleted, Guard, KeyRange, KeyValue, Op,
     OpReply, Order, Put, Range, RangeReply, Reply, SortBy, Txn, errors,
 };
+pub use import::{EachIncoming, Imported, Incoming, Source};
 pub use lease::{Lease, LeaseLeft};
 pub use ramekin_engine::ReadView;
 pub use stage::{TTL_LEAST, Trees};

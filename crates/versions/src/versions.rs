@@ -1,6 +1,7 @@
 //! The store, open.
 
 use crate::api::{Asked, Command, DeleteRange, KeyRange, OpReply, Range, RangeReply, Reply, Txn};
+use crate::import::{self, Imported, Source};
 use crate::keys::{self, HEADS, HISTORY, META};
 use crate::large::{self, Which};
 use crate::lease::{AFTER_START, Lease, LeaseLeft, Leases};
@@ -179,6 +180,16 @@ impl Versions {
         each: EachStored<'_>,
     ) -> Result<(i64, i64)> {
         stored::walk(view, wanted, self.work(), check, each)
+    }
+
+    /// Takes over all of another store, with its revisions, as one unit; this one must be empty. It blocks for long; `check` fails
+    /// where it is to stop.
+    pub fn import(&self, source: &mut dyn Source, check: &dyn Fn() -> Result<()>) -> Result<Imported> {
+        let done = import::import(&self.engine, self.work(), source, check)?;
+        self.find_leases()?;
+        self.drop_ended()?;
+        (self.inner.changed)(done.revision);
+        Ok(done)
     }
 
     fn work(&self) -> Work {
