@@ -43,8 +43,8 @@ fn ends_early() -> Error {
 /// A branch of each level and a leaf find their place.
 const WINDOWS: usize = 4;
 const WINDOW: usize = 32 << 10;
-/// Files end with whole pages; what follows, such as the hash of a snapshot, is not read.
-const WHOLE: u64 = 512;
+/// A file ends with whole pages, and any disk reads so many bytes; what follows, such as the hash of a snapshot, is not read.
+const WHOLE: u64 = 4096;
 
 /// A file, read through a few windows.
 pub struct FileSource {
@@ -72,8 +72,7 @@ impl FileSource {
         let file = disk.open(path, Open::Read)?;
         let window = || Ok(Window { bytes: Aligned::new(account, WINDOW)?, from: 0, to: 0, used: 0 });
         let windows = (0..WINDOWS).map(|_| window()).collect::<Result<_>>()?;
-        let block = (disk.block() as u64).max(WHOLE);
-        let len = disk.len(&file)? / block * block;
+        let len = disk.len(&file)? / WHOLE * WHOLE;
         Ok(Self { disk: disk.clone(), file, len, windows, turn: 0 })
     }
 

@@ -30,5 +30,6 @@ pub use file::File;
 pub use local::Local;
 pub use local::lock::FolderLock;
 pub use local::probe::probe;
+pub use local::tail::tail;
 pub use local::uring::RING_BYTES;
 pub use spill::{SpillFile, SpillReader};

@@ -11,6 +11,7 @@ use ramekin_bolt::{Bucket, FileSource, Item, Reader};
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Reservation};
 use ramekin_versions::{EachIncoming, Incoming, Lease, Source};
+use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,6 +35,19 @@ impl Database {
             return Err(named(Error::invalid("is a bbolt file, but not one of etcd: it has no bucket 'key'")));
         }
         Ok(Self { file, account: account.clone(), tell })
+    }
+
+    /// Fails where the first `len` bytes of the file have another SHA-256.
+    pub fn check_hash(&mut self, len: u64, expected: &[u8]) -> Result<()> {
+        let mut hash = Sha256::new();
+        self.file.pieces(0, len, &mut |piece| {
+            hash.update(piece);
+            Ok(())
+        })?;
+        match hash.finalize()[..] == *expected {
+            true => Ok(()),
+            false => Err(Error::corrupt("the snapshot does not have the hash that it ends with; take another one")),
+        }
     }
 
     /// What the file has that is not taken over, in words.
@@ -205,7 +219,6 @@ mod tests {
     use ramekin_disk::sim::{Faults, SimDisk};
     use ramekin_disk::{Aligned, Open};
     use ramekin_versions::{Command, KeyRange, KeyValue, Put, Range, Versions};
-    use sha2::{Digest, Sha256};
     use tokio_stream::StreamExt;
 
     const FILE: &str = "/data/versions/copy.db";

@@ -1,7 +1,7 @@
 //! The command line, made of the table of options.
 //!
 //! ```text
-//!   ramekin serve | memory URL | limits | check DIR | plan | version
+//!   ramekin serve | memory URL | limits | check DIR | import etcd FILE | plan | version
 //!   ramekin lab minram | io | fields | slow-disk SOURCE MOUNTPOINT
 //! ```
 
@@ -42,9 +42,19 @@ pub fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .disable_help_subcommand(true);
-    let is_of_lab = |command: &&options::Command| command.words.starts_with("lab ");
-    let lab = lab.subcommands(options::COMMANDS.iter().filter(is_of_lab).map(of_table));
-    command.subcommands(options::COMMANDS.iter().filter(|command| !is_of_lab(command)).map(of_table)).subcommand(lab)
+    let import = Command::new("import")
+        .about("Take over what another server has")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .disable_help_subcommand(true);
+    let of = |group: &'static str| options::COMMANDS.iter().filter(move |command| group_of(command) == group);
+    let (lab, import) = (lab.subcommands(of("lab").map(of_table)), import.subcommands(of("import").map(of_table)));
+    command.subcommands(of("").map(of_table)).subcommand(import).subcommand(lab)
+}
+
+/// The first of two words.
+fn group_of(command: &options::Command) -> &'static str {
+    command.words.split_once(' ').map_or("", |(group, _)| group)
 }
 
 /// A command as the table has it.

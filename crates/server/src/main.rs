@@ -5,6 +5,7 @@
 //!                 ├─ memory   client ─► the ledger as a table
 //!                 ├─ limits   the table of limits
 //!                 ├─ check    a data folder, offline
+//!                 ├─ import   what another server has
 //!                 ├─ plan     memory and speed of collections to be
 //!                 ├─ lab      measurements of servers and disks
 //!                 └─ version
@@ -16,6 +17,7 @@ mod client;
 mod door;
 mod etcd;
 mod exit;
+mod import;
 mod lab;
 mod limits;
 mod memory;
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         "memory" => memory::run(arguments),
         "limits" => limits::run(arguments),
         "check" => check::run(arguments),
+        "import" => import::run(arguments),
         "plan" => plan::run(arguments),
         "lab" => lab::run(arguments),
         "version" => version(arguments),

@@ -12,6 +12,7 @@ mod mmap;
 mod names;
 mod pread;
 pub(crate) mod probe;
+pub(crate) mod tail;
 pub(crate) mod uring;
 
 use crate::disk::{Counters, Disk, Engine, Entry, Open, ReadOp, Space, Sync, Tally, check_aligned};

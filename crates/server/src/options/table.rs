@@ -62,6 +62,12 @@ const LIMITS: &[Opt] = &[opt("memory", Size, "", "Also the limits that follow fr
 const CHECK: &[Opt] =
     &[opt("repair", Switch, "", "Cut a damaged log so that a server starts again; says what is lost by it")];
 
+const IMPORT: &[Opt] = &[
+    opt("data", Folder, "./ramekin-data", "Folder that takes it over; made if it is missing"),
+    opt("memory", Size, "", "Memory for the whole process [default: as that of a server here]"),
+    opt("without-auth", Switch, "", "Also if users and roles are left out: everybody may read and write what is taken over"),
+];
+
 const PLAN: &[Opt] = &[
     opt("memory", Size, "", "The budget [default: as that of a server here]"),
     opt("points", Text("N"), "", "Points of the collection"),
@@ -215,6 +221,13 @@ pub const COMMANDS: &[Command] = &[
         options: &[CHECK, JSON],
     },
     Command {
+        words: "import etcd",
+        about: "Take over keys, their versions and leases from a snapshot or a database file of etcd",
+        more: IMPORT_MORE,
+        places: &[opt("file", File, "", "The snapshot, or member/snap/db of a member that is stopped")],
+        options: &[IMPORT],
+    },
+    Command {
         words: "plan",
         about: "Say what collections will take and how fast they will be, before there is any data",
         more: PLAN_MORE,
@@ -254,6 +267,11 @@ pub const COMMANDS: &[Command] = &[
     },
     Command { words: "version", about: "Print the version", more: "", places: &[], options: &[JSON] },
 ];
+
+const IMPORT_MORE: &str = "\
+Revisions, versions and leases stay as they are, and so does how far it is compacted: clients go on where they were, once
+a server runs on the folder with --etcd. The folder must have no keys of etcd yet; what else is in it stays. Stopped
+at any time, it has taken over all or nothing. Values that are no longer the newest come along too, unless compacted.";
 
 const PLAN_MORE: &str = "\
 Before there is any data: what each structure will take in memory, on disk and at the peak of a build; whether it fits
