@@ -29,6 +29,7 @@ pub const TARGETS: &[Target] = &[
     Target { name: "operation", run: operation },
     Target { name: "page_file", run: page_file },
     Target { name: "run", run: run },
+    Target { name: "bolt", run: bolt },
     Target { name: "manifest", run: manifest },
     Target { name: "options", run: options },
     Target { name: "bodies", run: bodies },
@@ -139,6 +140,13 @@ fn run(bytes: &[u8]) {
         made.extend_from_slice(block);
         ramekin_runs::decode_anything(&made, key);
     }
+}
+
+/// A file of bbolt, with whatever stands in it.
+fn bolt(bytes: &[u8]) {
+    let account = Budget::new(1 << 20).root();
+    ramekin_bolt::decode_anything(bytes, &account);
+    assert_eq!(account.used(), 0);
 }
 
 /// The store's own records, as they stand in the log.

@@ -44,11 +44,6 @@ pub use database::Database;
 pub use door::{Door, Host, Job};
 pub use serve::serve;
 
-/// Decodes whatever stands there as a record of etcd's database. For fuzzing: it must neither panic nor read outside of the bytes.
-pub fn decode_anything(key: &[u8], value: &[u8]) {
-    database::decode_anything(key, value);
-}
-
 /// The wire's messages and services, with the codec of `tonic_prost`.
 #[allow(
     clippy::all,

@@ -3,6 +3,7 @@
 //! ```text
 //!   push ─► [arena] ──full──► sorted ─► a run in a temporary file
 //!                                        runs ─► merged, 16 at a time ─► one: each record once, by key and then by value
+//!                                             └─► few enough are merged as they are read, where nobody counts them
 //!   record: bytes of the key, bytes of the value: varints │ key │ value
 //! ```
 
@@ -18,10 +19,9 @@ use std::sync::Arc;
 
 /// Runs that are merged at a time.
 const FAN_IN: usize = 16;
-/// Buffer of a run, bytes.
+/// Buffer of a run, bytes; of a long sort they are whole pages.
 const BUFFER: usize = 16 << 10;
-/// Runs at most, each of which is an open file: some are merged before there are more.
-const RUNS_MAX: usize = 4 * FAN_IN;
+const BUFFER_STEP: usize = 4 << 10;
 /// Bytes of a record at most.
 const RECORD_MAX: usize = 2 * KEY_MAX;
 /// Records between two looks whether to stop.
@@ -45,6 +45,10 @@ pub struct Sorter<'w> {
     /// Where in the arena each record begins.
     places: Vec<u32>,
     runs: VecDeque<SpillFile>,
+    /// Of a long sort: runs by how often what they have was merged, fewer than [`FAN_IN`] of each, since each is an open file.
+    levels: Option<Vec<Vec<SpillFile>>>,
+    /// Of a run.
+    buffer: usize,
     /// Runs so far, so that each file has a name of its own.
     made: usize,
     held: Option<Reservation>,
@@ -70,7 +74,16 @@ impl<'w> Sorter<'w> {
         let held = scratch.account.try_reserve(bytes as u64)?;
         let (arena, places) = (Vec::with_capacity(bytes / 3 * 2), Vec::with_capacity(bytes / 3 / 4));
         let name = name.to_owned();
-        Ok(Self { scratch, name, arena, places, runs: VecDeque::new(), made: 0, held: Some(held) })
+        let (runs, levels, buffer) = (VecDeque::new(), None, BUFFER);
+        Ok(Self { scratch, name, arena, places, runs, levels, buffer, made: 0, held: Some(held) })
+    }
+
+    /// A sort of any length, with so many bytes of memory for everything until [`Sorter::merged`]: few files are open, and a small
+    /// part of what there is is written more than twice.
+    pub fn long(scratch: &'w Scratch<'w>, name: &str, bytes: usize) -> Result<Self> {
+        let buffer = (bytes / 2 / (FAN_IN + 1) / BUFFER_STEP * BUFFER_STEP).max(BUFFER_STEP);
+        let sorter = Self::new(scratch, name, bytes / 2)?;
+        Ok(Self { buffer, levels: Some(Vec::new()), ..sorter })
     }
 
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
@@ -89,7 +102,7 @@ impl<'w> Sorter<'w> {
     fn create(&mut self) -> Result<SpillFile> {
         self.made += 1;
         let path = self.scratch.folder.join(format!("sort-{}-{}", self.name, self.made));
-        SpillFile::create(&self.scratch.disk, &path, &self.scratch.account, BUFFER)
+        SpillFile::create(&self.scratch.disk, &path, &self.scratch.account, self.buffer)
     }
 
     /// Writes what is in memory as a run.
@@ -102,15 +115,42 @@ impl<'w> Sorter<'w> {
             run.append(record(&self.arena, *place).1)?;
         }
         run.finish()?;
-        self.runs.push_back(run);
         self.arena.clear();
         self.places.clear();
-        if self.runs.len() == RUNS_MAX {
-            let oldest: Vec<SpillFile> = self.runs.drain(..FAN_IN).collect();
-            let merged = self.merge(&oldest)?;
-            self.runs.push_back(merged.spool);
+        match self.levels.take() {
+            Some(levels) => self.levels = Some(self.add(levels, run)?),
+            None => self.runs.push_back(run),
         }
         (self.scratch.check)()
+    }
+
+    /// Adds a run; as many as can be merged become one of the next level.
+    fn add(&mut self, mut levels: Vec<Vec<SpillFile>>, mut run: SpillFile) -> Result<Vec<Vec<SpillFile>>> {
+        for level in &mut levels {
+            level.push(run);
+            if level.len() < FAN_IN {
+                return Ok(levels);
+            }
+            let full = std::mem::take(level);
+            run = self.merge(&full)?.spool;
+        }
+        levels.push(vec![run]);
+        Ok(levels)
+    }
+
+    /// Ends a long sort: what it leaves is merged as it is read.
+    pub fn merged(mut self) -> Result<Runs> {
+        self.spill()?;
+        (self.arena, self.places, self.held) = (Vec::new(), Vec::new(), None);
+        // The smallest first.
+        let mut runs: VecDeque<SpillFile> = self.levels.take().unwrap_or_default().into_iter().flatten().collect();
+        while runs.len() > FAN_IN {
+            let few: Vec<SpillFile> = runs.drain(..(runs.len() - FAN_IN + 1).min(FAN_IN)).collect();
+            let merged = self.merge(&few)?;
+            drop(few);
+            runs.push_front(merged.spool);
+        }
+        Ok(Runs { runs: runs.into(), buffer: self.buffer })
     }
 
     pub fn finish(mut self) -> Result<Sorted> {
@@ -132,7 +172,7 @@ impl<'w> Sorter<'w> {
 
     fn merge(&mut self, runs: &[SpillFile]) -> Result<Sorted> {
         let mut out = Sorted { spool: self.create()?, records: 0, distinct: 0, key_len: None };
-        let sources = runs.iter().map(|run| Records::open(run, &self.scratch.account)).collect::<Result<_>>()?;
+        let sources = runs.iter().map(|run| Records::open(run, &self.scratch.account, self.buffer)).collect::<Result<_>>()?;
         let mut merge = Merge::new(sources);
         merge.start();
         let (mut last, mut bytes, mut lens) = (Vec::new(), Vec::new(), (usize::MAX, 0));
@@ -183,8 +223,8 @@ pub struct Records<'a> {
 
 impl<'a> Records<'a> {
     /// Stands on the first record.
-    fn open(spool: &'a SpillFile, account: &Account) -> Result<Self> {
-        let mut records = Self { reader: spool.read(account, BUFFER)?, bytes: Vec::new(), key: 0, there: true };
+    fn open(spool: &'a SpillFile, account: &Account, buffer: usize) -> Result<Self> {
+        let mut records = Self { reader: spool.read(account, buffer)?, bytes: Vec::new(), key: 0, there: true };
         records.next()?;
         Ok(records)
     }
@@ -239,7 +279,39 @@ impl Source for Records<'_> {
 impl Sorted {
     /// All records from the start.
     pub fn read(&self, account: &Account) -> Result<Records<'_>> {
-        Records::open(&self.spool, account)
+        Records::open(&self.spool, account, BUFFER)
+    }
+}
+
+/// What a long sort leaves.
+pub struct Runs {
+    runs: Vec<SpillFile>,
+    buffer: usize,
+}
+
+/// Records of several files, one after the other.
+pub struct MergedRecords<'a>(Merge<Records<'a>>);
+
+impl Runs {
+    /// All records from the start.
+    pub fn read(&self, account: &Account) -> Result<MergedRecords<'_>> {
+        let open = |run| Records::open(run, account, self.buffer);
+        let mut merge = Merge::new(self.runs.iter().map(open).collect::<Result<_>>()?);
+        merge.start();
+        Ok(MergedRecords(merge))
+    }
+}
+
+impl MergedRecords<'_> {
+    /// Key and value of the record; `None`: there are no more.
+    pub fn record(&self) -> Option<(&[u8], &[u8])> {
+        self.0.key()
+    }
+
+    /// Goes to the next record.
+    #[allow(clippy::should_implement_trait, reason = "a record borrows from its reader, which no Iterator can say")]
+    pub fn next(&mut self) -> Result<()> {
+        self.0.advance()
     }
 }
 
@@ -260,7 +332,7 @@ mod tests {
         #[test]
         fn records_come_out_in_order_each_once(
             all in proptest::collection::vec((bytes(), bytes()), 0..400),
-            memory in 200usize..5000,
+            memory in 300usize..5000,
         ) {
             let budget = Budget::new(8 << 20);
             let disk = SimDisk::new(1, Faults::default());
@@ -286,6 +358,19 @@ mod tests {
             prop_assert_eq!(records.record(), None);
             drop(records);
             drop(sorted);
+            let mut sorter = Sorter::long(&scratch, "long", memory).unwrap();
+            all.iter().for_each(|(key, value)| sorter.push(key, value).unwrap());
+            prop_assert!(sorter.levels.iter().flatten().all(|level| level.len() < FAN_IN));
+            let runs = sorter.merged().unwrap();
+            for _ in 0..2 {
+                let mut records = runs.read(&account).unwrap();
+                for (key, value) in &expected {
+                    prop_assert_eq!(records.record(), Some((&key[..], &value[..])));
+                    records.next().unwrap();
+                }
+                prop_assert_eq!(records.record(), None);
+            }
+            drop(runs);
             prop_assert_eq!(account.used(), 0);
         }
     }

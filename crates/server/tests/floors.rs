@@ -54,7 +54,7 @@ const CIRCLE_MAX: usize = 3;
 
 /// Lines of code, without comments, blanks and tests, that crates may have together: what they do is bounded, so more of them says
 /// that something was built twice.
-const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 6_860)];
+const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 6_960)];
 
 /// Lines of a file, comments and all.
 const FILE_LINES_MAX: usize = 600;
@@ -183,6 +183,7 @@ fn floors_are_those_of_the_design() {
         ("memory", 1),
         ("vecmath", 1),
         ("disk", 2),
+        ("bolt", 3),
         ("log", 3),
         ("pages", 3),
         ("storage", 4),

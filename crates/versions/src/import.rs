@@ -12,17 +12,15 @@
 use crate::keys::{self, CHANGES, COMPACTED, HEADS, HISTORY, META, REVISION, VALUES, broken};
 use crate::lease::Lease;
 use crate::reads::{InView, Reads};
-use crate::record::{self, Change, Dead, HERE_MAX, Head, Value, Version};
+use crate::record::{self, Change, Dead, Head, Value, Version};
 use crate::stage::{TTL_LEAST, Trees};
 use crate::stored::Work;
 use ramekin_base::{Error, Kind, Result, varint};
 use ramekin_engine::{Bulk, Engine};
 use ramekin_memory::{Account, Reservation};
-use ramekin_runs::sort::{Scratch, Sorted, Sorter};
+use ramekin_runs::sort::{Runs, Scratch, Sorter};
 use std::collections::HashSet;
 
-/// Memory of each sort.
-const SORT_BYTES: usize = 1 << 20;
 /// What is remembered of a lease.
 const LEASE_BYTES: u64 = 24;
 const NEWER_THAN_ALL: i64 = i64::MAX;
@@ -77,11 +75,13 @@ pub(crate) fn import(
     check: &dyn Fn() -> Result<()>,
 ) -> Result<Imported> {
     check_empty(engine)?;
-    let Work { disk, folder, name, account } = work;
+    let Work { disk, folder, name, account, bytes } = work;
     let scratch = Scratch { disk, folder, account: account.clone(), check };
     let mut done = Imported { compacted: source.compacted()?, ..Imported::default() };
-    let versions = by_key(source, &scratch, &name, &mut done)?;
-    let meta = meta_of(source, &versions, &scratch, &name, &mut done)?;
+    let sorter = Sorter::long(&scratch, &format!("{name}-versions"), bytes)?;
+    let versions = by_key(source, sorter, &mut done)?;
+    let sorter = Sorter::long(&scratch, &format!("{name}-meta"), bytes / 2)?;
+    let meta = meta_of(source, &versions, (sorter, &account), &mut done)?;
     let last = [0xff; 12];
     let ranges: [(usize, &[u8], &[u8]); 5] = [
         (HEADS, &[], keys::END),
@@ -120,8 +120,7 @@ fn check_empty(engine: &Engine<Trees>) -> Result<()> {
 }
 
 /// All versions by their keys, the newest first.
-fn by_key<'s>(source: &mut dyn Source, scratch: &'s Scratch<'s>, name: &str, done: &mut Imported) -> Result<Sorted> {
-    let mut sorter = Sorter::new(scratch, &format!("{name}-versions"), SORT_BYTES)?;
+fn by_key(source: &mut dyn Source, mut sorter: Sorter<'_>, done: &mut Imported) -> Result<Runs> {
     let (mut place, mut record, mut last) = (Vec::new(), Vec::new(), None);
     source.versions(&mut |incoming| {
         keys::check(incoming.key)?;
@@ -137,7 +136,7 @@ fn by_key<'s>(source: &mut dyn Source, scratch: &'s Scratch<'s>, name: &str, don
         sorter.push(&place, &record)
     })?;
     done.revision = last.map_or(1, |(revision, _)| revision).max(done.compacted).max(1);
-    sorter.finish()
+    sorter.merged()
 }
 
 /// A delete: 1. A version: 0 │ where its value can be read │ the version
@@ -164,7 +163,7 @@ struct Placed<'a> {
 
 /// Shows the versions that are alive after the compacted revision.
 fn each_version(
-    sorted: &Sorted,
+    sorted: &Runs,
     account: &Account,
     compacted: i64,
     each: &mut dyn FnMut(&Placed<'_>) -> Result<()>,
@@ -204,15 +203,13 @@ impl Placed<'_> {
 }
 
 /// What stands beside the keys, in its order.
-fn meta_of<'s>(
+fn meta_of(
     source: &mut dyn Source,
-    versions: &Sorted,
-    scratch: &'s Scratch<'s>,
-    name: &str,
+    versions: &Runs,
+    (mut sorter, account): (Sorter<'_>, &Account),
     done: &mut Imported,
-) -> Result<Sorted> {
-    let mut sorter = Sorter::new(scratch, &format!("{name}-meta"), SORT_BYTES)?;
-    let mut memory: Reservation = scratch.account.try_reserve(0)?;
+) -> Result<Runs> {
+    let mut memory: Reservation = account.try_reserve(0)?;
     let mut leases = HashSet::new();
     source.leases(&mut |Lease { id, ttl }| {
         memory.grow(LEASE_BYTES)?;
@@ -220,7 +217,7 @@ fn meta_of<'s>(
         sorter.push(&keys::lease(id), &record::number(ttl.max(TTL_LEAST)))
     })?;
     done.leases = leases.len() as u64;
-    each_version(versions, &scratch.account, done.compacted, &mut |version| {
+    each_version(versions, account, done.compacted, &mut |version| {
         done.versions += 1;
         done.keys += u64::from(version.is_newest());
         match version.is_newest() {
@@ -235,7 +232,7 @@ fn meta_of<'s>(
     if done.compacted >= 0 {
         sorter.push(COMPACTED, &record::number(done.compacted))?;
     }
-    sorter.finish()
+    sorter.merged()
 }
 
 /// What watches read: nothing from before the compacted revision.
@@ -249,5 +246,3 @@ fn changes(source: &mut dyn Source, bulk: &mut Bulk<'_, '_>, compacted: i64) -> 
         bulk.put(&keys::change(revision, number), &Change { is_delete, is_new, key }.encode())
     })
 }
-
-const _: () = assert!(2 * HERE_MAX < SORT_BYTES, "a record with its value fits into a sort");

@@ -19,12 +19,12 @@ use ramekin_base::{Error, Result, varint};
 use ramekin_disk::Disk;
 use ramekin_engine::ReadView;
 use ramekin_memory::Account;
-use ramekin_runs::sort::{Records, Scratch, Sorted, Sorter};
+use ramekin_runs::sort::{MergedRecords, Runs, Scratch, Sorter};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Memory of a sort.
-const SORT_BYTES: usize = 256 << 10;
+/// Memory of a sort: a sixteenth of the budget, within these bounds. With more there are fewer and longer reads and writes.
+const SORT_BYTES: std::ops::RangeInclusive<u64> = 768 << 10..=12 << 20;
 /// Records between two looks whether somebody still waits.
 const CHECK_EVERY: u64 = 1024;
 /// A long value is handed out in pieces.
@@ -66,6 +66,13 @@ pub(crate) struct Work {
     /// Different from that of any other walk at the time.
     pub(crate) name: String,
     pub(crate) account: Account,
+    /// Of a sort.
+    pub(crate) bytes: usize,
+}
+
+/// Memory of a sort under a budget.
+pub(crate) fn sort_bytes(budget: u64) -> usize {
+    (budget / 16).clamp(*SORT_BYTES.start(), *SORT_BYTES.end()) as usize
 }
 
 /// Is shown versions in their order.
@@ -144,9 +151,10 @@ pub(crate) fn walk(
 ) -> Result<(i64, i64)> {
     let reads = InView(view);
     let bounds = Bounds::of(&reads, wanted)?;
-    let Work { disk, folder, name, account } = work;
+    let Work { disk, folder, name, account, bytes } = work;
     let scratch = Scratch { disk, folder, account: account.clone(), check };
-    let sorted = sort(&reads, &bounds, &scratch, &name)?;
+    let sorter = Sorter::long(&scratch, &name, bytes)?;
+    let sorted = sort(&reads, &bounds, &scratch, sorter)?;
     let mut merged = Merged {
         view,
         bounds: &bounds,
@@ -165,8 +173,7 @@ pub(crate) fn walk(
 }
 
 /// The versions that count, by revision and number.
-fn sort<'s>(reads: &InView<'_>, bounds: &Bounds, scratch: &'s Scratch<'s>, name: &str) -> Result<Sorted> {
-    let mut sorter = Sorter::new(scratch, name, SORT_BYTES)?;
+fn sort(reads: &InView<'_>, bounds: &Bounds, scratch: &Scratch<'_>, mut sorter: Sorter<'_>) -> Result<Runs> {
     let mut record = Vec::new();
     let mut seen = 0u64;
     let mut push = |key: &[u8], written: i64, end: i64, is: &Version<'_>| {
@@ -197,14 +204,14 @@ fn sort<'s>(reads: &InView<'_>, bounds: &Bounds, scratch: &'s Scratch<'s>, name:
         push(&key, written, dead.end, &dead.is)?;
         history.next()?;
     }
-    sorter.finish()
+    sorter.merged()
 }
 
 /// Versions and deletes, both in order.
 struct Merged<'m> {
     view: &'m ReadView,
     bounds: &'m Bounds,
-    versions: Records<'m>,
+    versions: MergedRecords<'m>,
     changes: Box<dyn Walk + 'm>,
 }
 

@@ -9,7 +9,7 @@ use crate::range::{self, booking};
 use crate::reads::{InView, Reads};
 use crate::record;
 use crate::stage::{Answer, TREES, TTL_LEAST, Trees};
-use crate::stored::{self, EachStored, Wanted, Work};
+use crate::stored::{self, EachStored, Wanted, Work, sort_bytes};
 use crate::txn;
 use crate::watch::{self, Events};
 use ramekin_base::{Clock, Error, Kind, Result};
@@ -69,6 +69,7 @@ struct Inner {
     works: AtomicU64,
     /// Walks over everything.
     walks: Account,
+    budget: Budget,
     clock: Arc<dyn Clock>,
     answers: Account,
     changed: Box<dyn Fn(i64) + Send + Sync>,
@@ -84,8 +85,9 @@ impl Versions {
         let Options { disk, folder, pages, budget, account, share, clock, threads, changed } = options;
         let answers = account.child("answers", "keys of an answer x (160 + key + value)").transient();
         let leases = Leases::new(&account.child("leases", "leases x 144"))?;
-        let walks = account.child("walks", "walks over everything x 1 MiB").transient();
+        let walks = account.child("walks", "walks over everything x (a sixteenth of the budget, 0.75 to 12 MiB) + buffers").transient();
         let work = empty_work(&*disk, &folder)?;
+        let own_budget = budget.clone();
         let engine = EngineOptions {
             disk: disk.clone(),
             folder,
@@ -98,7 +100,8 @@ impl Versions {
             threads,
         };
         let engine = Engine::open(engine, Trees::new(answers.clone()))?;
-        let inner = Inner { leases, disk, work, works: AtomicU64::new(0), walks, clock, answers, changed };
+        let works = AtomicU64::new(0);
+        let inner = Inner { leases, disk, work, works, walks, budget: own_budget, clock, answers, changed };
         let versions = Self { engine, inner: Arc::new(inner) };
         versions.find_leases()?;
         versions.drop_ended()?;
@@ -193,14 +196,15 @@ impl Versions {
     }
 
     fn work(&self) -> Work {
-        let Inner { disk, work, works, walks, .. } = &*self.inner;
+        let Inner { disk, work, works, walks, budget, .. } = &*self.inner;
         let name = format!("walk-{}", works.fetch_add(1, Ordering::Relaxed));
-        Work { disk: disk.clone(), folder: work.clone(), name, account: walks.clone() }
+        let (account, bytes) = (walks.clone(), sort_bytes(budget.limit()));
+        Work { disk: disk.clone(), folder: work.clone(), name, account, bytes }
     }
 
     /// A temporary file in the store's folder, and what pays for walks over everything.
     pub fn spool(&self, buffer_bytes: usize) -> Result<(SpillFile, Account)> {
-        let Work { disk, folder, name, account } = self.work();
+        let Work { disk, folder, name, account, .. } = self.work();
         Ok((SpillFile::create(&disk, &folder.join(format!("spool-{name}")), &account, buffer_bytes)?, account))
     }
 
