@@ -172,7 +172,8 @@ impl<'w> Sorter<'w> {
 
     fn merge(&mut self, runs: &[SpillFile]) -> Result<Sorted> {
         let mut out = Sorted { spool: self.create()?, records: 0, distinct: 0, key_len: None };
-        let sources = runs.iter().map(|run| Records::open(run, &self.scratch.account, self.buffer)).collect::<Result<_>>()?;
+        let sources =
+            runs.iter().map(|run| Records::open(run, &self.scratch.account, self.buffer)).collect::<Result<_>>()?;
         let mut merge = Merge::new(sources);
         merge.start();
         let (mut last, mut bytes, mut lens) = (Vec::new(), Vec::new(), (usize::MAX, 0));

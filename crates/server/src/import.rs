@@ -59,7 +59,8 @@ fn import(file: &Path, data: &Path, memory: u64, without_auth: bool) -> Result<I
     };
     let node = Node::open(folder, options).map_err(Failure::of_data)?;
     let store = etcd::open_store(&node).map_err(Failure::of_data)?;
-    let account = node.budget().root().child("import", "windows over the file x 128 KiB + its longest value").transient();
+    let account =
+        node.budget().root().child("import", "windows over the file x 128 KiB + its longest value").transient();
     let database = Database::open(&disk, file, &account, Box::new(said)).map_err(of_file);
     let done = database.and_then(|mut database| {
         check_hash(&mut database, file).map_err(of_file)?;
@@ -99,7 +100,8 @@ fn check_left_out(database: &mut Database, without_auth: bool) -> Result<(), Fai
         return Ok(());
     }
     if !without_auth {
-        let text = format!("the file has {}, which are not taken over; with --without-auth the rest is", left.join(", "));
+        let text =
+            format!("the file has {}, which are not taken over; with --without-auth the rest is", left.join(", "));
         return Err(Failure::new(Exit::Usage, Error::new(Kind::Unsupported, text)));
     }
     _ = crate::print(&format!("not taken over: {}\n", left.join(", ")));

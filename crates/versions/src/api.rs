@@ -241,7 +241,7 @@ pub enum OpReply {
 }
 
 /// What changes the store, or must see what is about to change it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub enum Command {
     Put(Put),
     Delete(DeleteRange),

@@ -85,7 +85,9 @@ impl Versions {
         let Options { disk, folder, pages, budget, account, share, clock, threads, changed } = options;
         let answers = account.child("answers", "keys of an answer x (160 + key + value)").transient();
         let leases = Leases::new(&account.child("leases", "leases x 144"))?;
-        let walks = account.child("walks", "walks over everything x (a sixteenth of the budget, 0.75 to 12 MiB) + buffers").transient();
+        let walks = account
+            .child("walks", "walks over everything x (a sixteenth of the budget, 0.75 to 12 MiB) + buffers")
+            .transient();
         let work = empty_work(&*disk, &folder)?;
         let own_budget = budget.clone();
         let engine = EngineOptions {

@@ -65,7 +65,12 @@ const CHECK: &[Opt] =
 const IMPORT: &[Opt] = &[
     opt("data", Folder, "./ramekin-data", "Folder that takes it over; made if it is missing"),
     opt("memory", Size, "", "Memory for the whole process [default: as that of a server here]"),
-    opt("without-auth", Switch, "", "Also if users and roles are left out: everybody may read and write what is taken over"),
+    opt(
+        "without-auth",
+        Switch,
+        "",
+        "Also if users and roles are left out: everybody may read and write what is taken over",
+    ),
 ];
 
 const PLAN: &[Opt] = &[
