@@ -1,4 +1,4 @@
-//! Floor 8: a store on a simulated disk and clock, driven by a seed, checked against a plain model.
+//! Floor 8: the stores on a simulated disk and clock, driven by a seed, checked against a plain model.
 //!
 //! ```text
 //!   seed ─► life 1: open · random writes, reads, seals, merges · the plug is pulled
@@ -13,11 +13,16 @@
 
 #![forbid(unsafe_code)]
 
-mod life;
-mod model;
+mod lot;
 mod pairs;
-mod plan;
 mod run;
+mod vectors;
+mod versions;
 
 pub use pairs::{FAULTS, Fault, Pairs};
-pub use run::{Failure, Outcome, run};
+pub use run::{Failure, Outcome};
+
+/// A store that seeds are run with, by its name.
+pub type Kind = (&'static str, fn(u64) -> Result<Outcome, Failure>);
+
+pub const KINDS: &[Kind] = &[("vectors", run::run::<vectors::Vectors>), ("versions", run::run::<versions::Store>)];

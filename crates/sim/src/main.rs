@@ -1,9 +1,9 @@
-//! `ramekin-sim --seeds N [--from S]`: runs seeds and counts what they went through;
-//! `ramekin-sim --seed S`: runs one again.
+//! `ramekin-sim --seeds N [--from S] [--store vectors|versions|all]`: runs seeds with each store and counts what they went through;
+//! `ramekin-sim --store vectors --seed S`: runs one again.
 
 #![forbid(unsafe_code)]
 
-use ramekin_sim::{FAULTS, Outcome, Pairs, run};
+use ramekin_sim::{FAULTS, KINDS, Kind, Outcome, Pairs};
 use std::process::ExitCode;
 
 fn option(args: &[String], name: &str) -> Option<u64> {
@@ -13,10 +13,26 @@ fn option(args: &[String], name: &str) -> Option<u64> {
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
+    let wanted = args.iter().position(|arg| arg == "--store").and_then(|at| args.get(at + 1));
+    let is_wanted = |name: &str| wanted.is_none_or(|wanted| wanted == name || wanted == "all");
+    let kinds: Vec<&Kind> = KINDS.iter().filter(|(name, _)| is_wanted(name)).collect();
+    if kinds.is_empty() {
+        let names: Vec<&str> = KINDS.iter().map(|(name, _)| *name).collect();
+        eprintln!("--store is one of {}, all", names.join(", "));
+        return ExitCode::FAILURE;
+    }
     let (from, count) = match option(&args, "--seed") {
         Some(seed) => (seed, 1),
         None => (option(&args, "--from").unwrap_or(0), option(&args, "--seeds").unwrap_or(300)),
     };
+    match kinds.iter().all(|kind| seeds(kind, from, count)) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
+    }
+}
+
+/// Runs seeds with a store. False: one failed.
+fn seeds((name, run): &Kind, from: u64, count: u64) -> bool {
     let mut seen = Seen::default();
     for seed in from..from + count {
         let outcome = std::panic::catch_unwind(|| run(seed));
@@ -28,11 +44,12 @@ fn main() -> ExitCode {
             Ok(Err(failure)) => failure.what,
             Err(_) => "a panic".to_owned(),
         };
-        eprintln!("seed {seed} failed: {what}\nagain: ramekin-sim --seed {seed}");
-        return ExitCode::FAILURE;
+        eprintln!("seed {seed} failed: {what}\nagain: ramekin-sim --store {name} --seed {seed}");
+        return false;
     }
+    println!("{name}:");
     seen.print(count);
-    ExitCode::SUCCESS
+    true
 }
 
 /// So often a run of so many seeds should meet each pair of a step and a fault; a shorter one once.
@@ -60,12 +77,8 @@ impl Seen {
             ("lost unsynced sectors", counts.lost_sectors),
             ("torn write", counts.torn_writes),
             ("lost names", counts.lost_names),
-            ("payloads in memory", outcome.overlaid.patched),
-            ("payloads in overlays", outcome.overlaid.folded),
-            ("overlays after a crash", outcome.overlaid.reopened),
-            ("indexes of fields", outcome.indexed),
         ];
-        let kinds: Vec<_> = others.into_iter().chain(of_faults).collect();
+        let kinds: Vec<_> = others.into_iter().chain(outcome.seen.iter().copied()).chain(of_faults).collect();
         self.kinds.resize(kinds.len(), ("", 0));
         for (seen, (name, count)) in self.kinds.iter_mut().zip(kinds) {
             *seen = (name, seen.1 + u64::from(count > 0));

@@ -6,7 +6,7 @@
 //!   search                    140              -  ...      77      -  no step of this kind can meet it
 //! ```
 
-use crate::plan::Step;
+use crate::lot::Steps;
 use ramekin_disk::sim::{Counts, SimDisk};
 
 /// A fault of the disk: its name, how its count is found, and whether only what writes can meet it.
@@ -36,33 +36,49 @@ faults! {
     "power", stopped, false;
 }
 
-/// Steps of each kind in which each fault struck.
+/// A row of the table: a kind of step, and the faults that can strike during it.
 #[derive(Debug, Clone)]
-pub struct Pairs {
-    seen: Vec<[u64; FAULTS.len()]>,
+struct Row {
+    step: &'static str,
+    meets: [bool; FAULTS.len()],
+    seen: [u64; FAULTS.len()],
 }
 
-impl Default for Pairs {
-    fn default() -> Self {
-        Self { seen: vec![[0; FAULTS.len()]; Step::ALL.len()] }
-    }
+/// Steps of each kind in which each fault struck.
+#[derive(Debug, Clone, Default)]
+pub struct Pairs {
+    rows: Vec<Row>,
 }
 
 impl Pairs {
-    /// Does `act`, which is a step of `kind`, and notes the faults that struck meanwhile.
-    pub fn during<T>(&mut self, kind: Step, disk: &SimDisk, act: impl FnOnce() -> T) -> T {
+    pub(crate) fn of<S: Steps>() -> Self {
+        let rows = S::ALL.iter().map(|(kind, _, step)| {
+            let mut meets = [false; FAULTS.len()];
+            meets.iter_mut().zip(FAULTS).for_each(|(meets, fault)| *meets = kind.can_meet(fault));
+            Row { step, meets, seen: [0; FAULTS.len()] }
+        });
+        Self { rows: rows.collect() }
+    }
+
+    /// Does `act`, which is a step of the kind at `place`, and notes the faults that struck meanwhile.
+    pub fn during<T>(&mut self, place: usize, disk: &SimDisk, act: impl FnOnce() -> T) -> T {
         let before = disk.counts();
         let done = act();
         let after = disk.counts();
-        for (seen, fault) in self.seen[kind as usize].iter_mut().zip(FAULTS) {
+        for (seen, fault) in self.rows[place].seen.iter_mut().zip(FAULTS) {
             *seen += u64::from((fault.count)(&after) > (fault.count)(&before));
         }
         done
     }
 
     pub fn add(&mut self, other: &Pairs) {
-        let rows = self.seen.iter_mut().zip(&other.seen);
-        rows.for_each(|(row, more)| row.iter_mut().zip(more).for_each(|(seen, more)| *seen += more));
+        if self.rows.is_empty() {
+            *self = other.clone();
+            return;
+        }
+        for (row, more) in self.rows.iter_mut().zip(&other.rows) {
+            row.seen.iter_mut().zip(more.seen).for_each(|(seen, more)| *seen += more);
+        }
     }
 
     /// The table, and the pairs that a run should have met more often: `least` times.
@@ -71,14 +87,14 @@ impl Pairs {
         FAULTS.iter().for_each(|fault| print!("{:>14}", fault.name));
         println!();
         let mut rare = Vec::new();
-        for ((kind, _, step), row) in Step::ALL.iter().zip(&self.seen) {
+        for Row { step, meets, seen } in &self.rows {
             print!("  {step:24}");
-            for (fault, seen) in FAULTS.iter().zip(row) {
-                match kind.can_meet(fault) {
+            for ((fault, meets), seen) in FAULTS.iter().zip(meets).zip(seen) {
+                match meets {
                     true => print!("{seen:14}"),
                     false => print!("{:>14}", "-"),
                 }
-                if kind.can_meet(fault) && *seen < least {
+                if *meets && *seen < least {
                     rare.push(format!("{step} x {}", fault.name));
                 }
             }

@@ -1,12 +1,74 @@
-//! A seed from its first life to its last.
+//! A seed from its first life to its last, whichever store it runs.
 
-use crate::life::{End, Life};
-use crate::model::Model;
+use crate::lot::{LIVES_MAX, STEPS_MIN, Steps, Trouble};
 use crate::pairs::Pairs;
-use crate::plan::{LIVES_MAX, Plan, STEPS_MIN, Step, Trouble};
-use ramekin_base::{Error, Kind, Rng};
-use ramekin_disk::sim::{Counts, Faults, SimDisk};
+use ramekin_base::{Error, Kind, Result, Rng};
+use ramekin_disk::sim::{Counts, Faults, PlantedPanic, SimDisk};
+use std::fmt::Debug;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
+
+/// A store, what is done to it, and the model of what it must hold.
+pub(crate) trait Subject: Debug {
+    type Step: Steps;
+    type Life;
+
+    /// A seed's whole plan, drawn before anything runs.
+    fn draw(rng: &mut Rng) -> Self;
+
+    fn trouble(&self) -> Trouble;
+
+    /// Lives with faults, at least, and steps of each; there are more until [`STEPS_MIN`] steps are done, and then one without.
+    fn lives(&self) -> (u64, u64);
+
+    /// Bytes of a block of the disk.
+    fn block(&self) -> usize;
+
+    /// Opens the store; what it holds must be what the model allows. `is_damaged` tells whether stored bytes were made wrong.
+    fn begin(&mut self, disk: &Arc<SimDisk>, is_damaged: &dyn Fn() -> bool) -> Result<Self::Life, End>;
+
+    fn step(&mut self, life: &mut Self::Life, kind: Self::Step, rng: &mut Rng) -> Result<(), End>;
+
+    /// What else the seed went through, and how often.
+    fn seen(&self) -> Vec<(&'static str, u64)>;
+}
+
+/// Why a life ended before its steps were done.
+pub(crate) enum End {
+    /// The disk failed in a way that the plan allows.
+    Trouble(Error),
+    /// The store is wrong.
+    Wrong(String),
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        match error.kind() {
+            Kind::Bug => Self::Wrong(format!("an error that must never be: {error}")),
+            _ => Self::Trouble(error),
+        }
+    }
+}
+
+/// What `act` says, or nothing if the disk panicked under it. Any other panic goes on: it is a failure of the store.
+pub(crate) fn unless_panic<T>(act: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(act)) {
+        Ok(value) => Some(value),
+        Err(payload) if payload.is::<PlantedPanic>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// What `act` says; where the disk panicked under it, here or in a job that it waited for, it is as if the process had ended.
+pub(crate) fn excused<T>(disk: &SimDisk, act: impl FnOnce() -> Result<T>) -> Result<T> {
+    match unless_panic(act) {
+        None => Err(Error::closed("a panic ended it")),
+        Some(Err(error)) if error.kind() == Kind::Bug && disk.counts().panics > 0 => {
+            Err(Error::closed(error.message()))
+        }
+        Some(done) => done,
+    }
+}
 
 /// What a clean seed went through.
 #[derive(Debug, Clone)]
@@ -15,36 +77,10 @@ pub struct Outcome {
     pub pairs: Pairs,
     pub trouble: Trouble,
     pub steps: u64,
-    pub overlaid: Overlaid,
-    /// Steps after which an index of a field held points of segments.
-    pub indexed: u64,
+    /// What only this store goes through.
+    pub seen: Vec<(&'static str, u64)>,
     /// The damage was noticed, and the store refused to go on.
     pub refused: bool,
-}
-
-impl Outcome {
-    fn of(trouble: Trouble) -> Self {
-        Self {
-            counts: Counts::default(),
-            pairs: Pairs::default(),
-            trouble,
-            steps: 0,
-            overlaid: Overlaid::default(),
-            indexed: 0,
-            refused: false,
-        }
-    }
-}
-
-/// What became of the payloads of sealed points: steps after which there were some.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Overlaid {
-    /// In memory.
-    pub patched: u64,
-    /// In files.
-    pub folded: u64,
-    /// In files when a life began.
-    pub reopened: u64,
 }
 
 #[derive(Debug)]
@@ -54,30 +90,31 @@ pub struct Failure {
 }
 
 /// Runs one seed; the same seed is the same run.
-pub fn run(seed: u64) -> Result<Outcome, Failure> {
-    let fail = |what: String| Failure { seed, what };
+pub(crate) fn run<S: Subject>(seed: u64) -> Result<Outcome, Failure> {
     let mut rng = Rng::new(seed);
-    let plan = Plan::draw(&mut rng);
-    let mut disk = Arc::new(SimDisk::with_block(seed, Faults::default(), plan.block));
-    let mut model = Model::default();
-    let mut outcome = Outcome::of(plan.trouble);
+    let mut subject = S::draw(&mut rng);
+    let mut disk = Arc::new(SimDisk::with_block(seed, Faults::default(), subject.block()));
+    let (trouble, counts) = (subject.trouble(), Counts::default());
+    let pairs = Pairs::of::<S::Step>();
+    let mut outcome = Outcome { counts, pairs, trouble, steps: 0, seen: Vec::new(), refused: false };
     for life in 0.. {
-        let last = life + 1 >= LIVES_MAX || (life + 1 >= plan.lives && outcome.steps >= STEPS_MIN);
+        let last = life + 1 >= LIVES_MAX || (life + 1 >= subject.lives().0 && outcome.steps >= STEPS_MIN);
         // The last life is without new faults: what was promised must be there in the end.
         let held = bytes(&disk);
-        disk.set_faults(if last { Faults::default() } else { plan.faults(&mut rng, disk.operations(), held) });
-        match live(&disk, &plan, &mut rng, &mut model, &mut outcome) {
-            Ok(()) => {}
-            Err(End::Wrong(what)) => return Err(fail(format!("life {life} of {plan:?}: {what}"))),
+        disk.set_faults(if last { Faults::default() } else { trouble.faults(&mut rng, disk.operations(), held) });
+        let wrong = match live(&disk, &mut subject, &mut rng, &mut outcome) {
+            Ok(()) => None,
+            Err(End::Wrong(what)) => Some(what),
             Err(End::Trouble(error)) => {
-                if let Some(what) = unexplained(&error, &disk, last) {
-                    return Err(fail(format!("life {life} of {plan:?}: {what}")));
-                }
                 if damages(&disk.counts()) > 0 && error.kind() == Kind::Corrupt {
                     outcome.refused = true;
                     break;
                 }
+                unexplained(&error, &disk, last)
             }
+        };
+        if let Some(what) = wrong {
+            return Err(Failure { seed, what: format!("life {life} of {subject:?}: {what}") });
         }
         disk.set_faults(Faults::default());
         disk = Arc::new(disk.crash());
@@ -85,47 +122,30 @@ pub fn run(seed: u64) -> Result<Outcome, Failure> {
             break;
         }
     }
-    outcome.counts = disk.counts();
+    (outcome.counts, outcome.seen) = (disk.counts(), subject.seen());
     Ok(outcome)
 }
 
-fn live(disk: &Arc<SimDisk>, plan: &Plan, rng: &mut Rng, model: &mut Model, outcome: &mut Outcome) -> Result<(), End> {
-    let life = outcome.pairs.during(Step::Open, disk, || {
-        let life = Life::begin(disk, plan)?;
-        let found = life.contents()?;
-        // Asked only now: a bit may also be flipped while the store is opened.
-        model.settle(found, damages(&disk.counts()) > 0).map_err(End::Wrong)?;
-        Ok::<_, End>(life)
-    })?;
-    let lived = steps(&life, disk, plan, rng, model, outcome);
+fn live<S: Subject>(disk: &Arc<SimDisk>, subject: &mut S, rng: &mut Rng, outcome: &mut Outcome) -> Result<(), End> {
+    // Asked only when it matters: a bit may also be flipped while the store is opened.
+    let is_damaged = || damages(&disk.counts()) > 0;
+    let mut life = outcome.pairs.during(0, disk, || subject.begin(disk, &is_damaged))?;
+    let mut lived = Ok(());
+    for _ in 0..subject.lives().1 {
+        outcome.steps += 1;
+        let kind = S::Step::draw(rng);
+        lived = outcome.pairs.during(kind.place(), disk, || subject.step(&mut life, kind, rng));
+        if lived.is_err() {
+            break;
+        }
+    }
     // The end of a life is no call that may fail.
     disk.set_faults(Faults::default());
     lived
 }
 
-fn steps(
-    life: &Life,
-    disk: &Arc<SimDisk>,
-    plan: &Plan,
-    rng: &mut Rng,
-    model: &mut Model,
-    outcome: &mut Outcome,
-) -> Result<(), End> {
-    outcome.overlaid.reopened += u64::from(life.patches()?.1 > 0);
-    for _ in 0..plan.steps {
-        outcome.steps += 1;
-        let kind = Step::draw(rng);
-        outcome.pairs.during(kind, disk, || life.step(kind, rng, plan, model))?;
-        let (patches, runs) = life.patches()?;
-        outcome.overlaid.patched += u64::from(patches > 0);
-        outcome.overlaid.folded += u64::from(runs > 0);
-        outcome.indexed += u64::from(life.indexed()? > 0);
-    }
-    Ok(())
-}
-
 /// Faults after which stored bytes may be wrong, or acknowledged ones gone.
-fn damages(counts: &Counts) -> u64 {
+pub(crate) fn damages(counts: &Counts) -> u64 {
     counts.flipped_bits + counts.misdirected_writes + counts.lost_writes
 }
 

@@ -1,10 +1,11 @@
 //! One life of a store: from its start to a pulled plug.
 
-use crate::model::{self, Model, Point, Points, UNSURE_MAX};
-use crate::plan::{Plan, Step};
+use super::model::{self, Model, Point, Points, UNSURE_MAX};
+use super::plan::{Plan, Step};
+use crate::run::{End, excused, unless_panic};
 use ramekin_base::{Error, Kind, ManualClock, PointId, Result, Rng};
 use ramekin_disk::Disk;
-use ramekin_disk::sim::{PlantedPanic, SimDisk};
+use ramekin_disk::sim::SimDisk;
 use ramekin_fields::{
     Condition, FieldCondition, Filter, Order, OrderValue, Path as FieldPath, Schema, Span, Start, Test,
 };
@@ -12,7 +13,6 @@ use ramekin_memory::{Budget, Reservation};
 use ramekin_pages::Pages;
 use ramekin_vectors::*;
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -30,23 +30,6 @@ pub struct Life {
     clock: Arc<ManualClock>,
     disk: Arc<SimDisk>,
     _elsewhere: Reservation,
-}
-
-/// Why a life ended before its steps were done.
-pub enum End {
-    /// The disk failed in a way that the plan allows.
-    Trouble(Error),
-    /// The store is wrong.
-    Wrong(String),
-}
-
-impl From<Error> for End {
-    fn from(error: Error) -> Self {
-        match error.kind() {
-            Kind::Bug => Self::Wrong(format!("an error that must never be: {error}")),
-            _ => Self::Trouble(error),
-        }
-    }
 }
 
 impl Life {
@@ -346,26 +329,6 @@ enum Told {
     Refused(Error),
     /// The life ends by it.
     End(End),
-}
-
-/// What `act` says, or nothing if the disk panicked under it. Any other panic goes on: it is a failure of the store.
-fn unless_panic<T>(act: impl FnOnce() -> T) -> Option<T> {
-    match catch_unwind(AssertUnwindSafe(act)) {
-        Ok(value) => Some(value),
-        Err(payload) if payload.is::<PlantedPanic>() => None,
-        Err(payload) => resume_unwind(payload),
-    }
-}
-
-/// What `act` says; where the disk panicked under it, here or in a job that it waited for, it is as if the process had ended.
-fn excused<T>(disk: &SimDisk, act: impl FnOnce() -> Result<T>) -> Result<T> {
-    match unless_panic(act) {
-        None => Err(Error::closed("a panic ended it")),
-        Some(Err(error)) if error.kind() == Kind::Bug && disk.counts().panics > 0 => {
-            Err(Error::closed(error.message()))
-        }
-        Some(done) => done,
-    }
 }
 
 /// A selection of the few points whose number is small.

@@ -1,0 +1,135 @@
+//! One life of a store of versions: from its start to a pulled plug.
+
+use super::maps::State;
+use super::plan::Plan;
+use super::worlds::Found;
+use crate::run::{End, damages, excused, unless_panic};
+use ramekin_base::{Clock, Error, Kind, ManualClock, Result};
+use ramekin_disk::sim::SimDisk;
+use ramekin_memory::{Budget, Reservation};
+use ramekin_pages::Pages;
+use ramekin_versions::*;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const FOLDER: &str = "/data/versions";
+/// Revisions and bytes that a look at all events takes at a time.
+const WINDOW: (i64, u64) = (50, 32 << 10);
+/// Nobody could renew a lease while the store was closed.
+const AFTER_START: Duration = Duration::from_secs(1);
+
+/// A store that runs in this thread only, and the clock that it sees.
+pub struct Life {
+    pub versions: Versions,
+    pub pages: Pages,
+    pub clock: Arc<ManualClock>,
+    pub disk: Arc<SimDisk>,
+    /// When each lease ends.
+    pub ends: BTreeMap<i64, Duration>,
+    _elsewhere: Reservation,
+}
+
+impl Life {
+    /// Opens the store. A panic while it does ends the process, as far as anyone can tell.
+    pub fn begin(disk: &Arc<SimDisk>, plan: &Plan) -> Result<Self> {
+        excused(disk, || Self::open(disk, plan))
+    }
+
+    fn open(sim: &Arc<SimDisk>, plan: &Plan) -> Result<Self> {
+        let budget = Budget::new(plan.budget);
+        let pages = Pages::new(sim.clone(), budget.root().child("pages", "pages"), &budget, 1 << 32)?;
+        let clock = Arc::new(ManualClock::default());
+        sim.set_clock(clock.clone());
+        let elsewhere = budget.root().child("elsewhere", "what others hold").try_reserve(plan.elsewhere)?;
+        let options = Options {
+            disk: sim.clone(),
+            folder: Path::new(FOLDER).to_owned(),
+            pages: pages.clone(),
+            account: budget.root().child("versions", "the store"),
+            budget,
+            share: plan.share,
+            clock: clock.clone(),
+            threads: false,
+            changed: Box::new(|_| {}),
+        };
+        let versions = Versions::open(options)?;
+        Ok(Self { versions, pages, clock, disk: sim.clone(), ends: BTreeMap::new(), _elsewhere: elsewhere })
+    }
+
+    /// Everything that is stored, read as clients would. Leases end when what they were granted for is over.
+    pub fn contents(&mut self) -> Result<Found> {
+        let found = excused(&self.disk, || read_all(&self.versions))?;
+        let now = self.clock.now() + AFTER_START;
+        self.ends = found.leases.iter().map(|(id, ttl)| (*id, now + Duration::from_secs(*ttl as u64))).collect();
+        Ok(found)
+    }
+
+    /// Whether the time of a lease is over; where calls are slow it may be, if it shows as nothing.
+    pub fn is_due(&self, id: i64, now: Duration) -> bool {
+        let shows_none = self.disk.counts().slow > 0 && self.versions.lease_left(id).is_none_or(|left| left.left == 0);
+        shows_none || self.ends.get(&id).is_some_and(|ends| *ends <= now)
+    }
+
+    /// A read may fail where the disk does, or where it panics; then there is nothing to check. It may never lie. An answer may
+    /// be a refusal.
+    pub fn read<T>(&self, read: impl Fn() -> Result<T>) -> Result<Option<std::result::Result<T, String>>, End> {
+        let Some(read) = unless_panic(read) else { return Ok(None) };
+        match read {
+            Ok(value) => Ok(Some(Ok(value))),
+            Err(error) => match error.kind() {
+                Kind::Io | Kind::Busy | Kind::NoMemory => Ok(None),
+                Kind::Corrupt if damages(&self.disk.counts()) > 0 => Ok(None),
+                // The panic of another thread's job is told to whoever waited for its pages.
+                Kind::Bug if self.disk.counts().panics > 0 => Ok(None),
+                Kind::Closed => Err(End::Trouble(error)),
+                Kind::Bug | Kind::Corrupt | Kind::NoSpace => Err(End::Wrong(format!("a read failed: {error}"))),
+                _ => Ok(Some(Err(error.message().to_owned()))),
+            },
+        }
+    }
+
+    /// Does what changes nothing that can be read. One that panics is gone, and with it this life.
+    pub fn change(&self, act: impl FnOnce() -> Result<()>) -> Result<(), End> {
+        match excused(&self.disk, act) {
+            // It is tried again.
+            Err(error) if matches!(error.kind(), Kind::NoMemory | Kind::Busy | Kind::NoSpace | Kind::Io) => Ok(()),
+            done => Ok(done?),
+        }
+    }
+}
+
+fn read_all(versions: &Versions) -> Result<Found> {
+    let all = KeyRange { key: vec![0], end: vec![0] };
+    let range = versions.range(&Range { keys: all, ..Range::default() })?;
+    let (revision, compacted) = (versions.revision()?, versions.compacted()?);
+    if range.value.count != range.value.kvs.len() as i64 || range.value.revision != revision {
+        return Err(Error::bug("the count of all keys is not how many there are"));
+    }
+    let state: State = range.value.kvs.iter().map(|kv| (kv.key.clone(), kv.clone())).collect();
+    let (mut next, mut events) = (compacted.max(1), Vec::new());
+    while next <= revision {
+        let held = versions.events(next, WINDOW, true, &mut |_| true)?;
+        if held.value.next <= next {
+            return Err(Error::bug("a read of events does not come on"));
+        }
+        next = held.value.next;
+        // The version before the compacted revision may be gone.
+        events.extend(held.value.events.into_iter().map(|event| {
+            let prev = event.prev.filter(|_| event.kv.mod_revision > compacted);
+            Event { prev, ..event }
+        }));
+    }
+    let mut leases = BTreeMap::new();
+    for id in versions.leases() {
+        let granted = versions.lease_left(id).map_or(0, |left| left.granted);
+        leases.insert(id, granted);
+        let keys: Vec<&Vec<u8>> = state.values().filter(|kv| kv.lease == id).map(|kv| &kv.key).collect();
+        if versions.leased(id)?.value.iter().collect::<Vec<_>>() != keys {
+            return Err(Error::bug("the keys of a lease are not those that name it"));
+        }
+    }
+    let own = versions.owns(b"")?.value.into_iter().collect();
+    Ok(Found { revision, compacted, state, events, leases, own })
+}
