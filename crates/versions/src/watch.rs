@@ -44,7 +44,8 @@ pub(crate) fn read(
 ) -> Result<Events> {
     let reads = InView(view);
     let revision = reads.revision()?;
-    if from < reads.compacted()? {
+    let compacted = reads.compacted()?;
+    if from < compacted {
         return Err(Error::invalid(errors::COMPACTED));
     }
     let to = revision.min(from.saturating_add(revisions - 1)) + 1;
@@ -68,6 +69,8 @@ pub(crate) fn read(
                 bytes += more;
                 book(more)
             };
+            // What was there before the compacted revision may be gone in part.
+            let with_prev = with_prev && written > compacted;
             events.events.push(event(&reads, written, &change, with_prev, &mut counted)?);
         }
         walk.next()?;

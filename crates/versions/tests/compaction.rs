@@ -137,3 +137,17 @@ fn a_lease_of_many_keys_takes_all_of_them_along() {
     assert!(versions.leases().is_empty() && versions.leased(7).unwrap().value.is_empty());
     assert_eq!(versions.revoke(7).unwrap_err().message(), errors::LEASE_NOT_FOUND);
 }
+
+/// The version before an event of the compacted revision does not show, whether a purge has taken its long value or not.
+#[test]
+fn a_watch_from_the_compacted_revision_shows_nothing_of_before() {
+    let versions = open(&Arc::new(SimDisk::new(4, Faults::default())));
+    (0..3).for_each(|round| put(&versions, 1, 5000 + round));
+    versions.execute(Command::Compact(3)).unwrap();
+    for _ in 0..2 {
+        let events = versions.events(3, (10, 1 << 20), true, &mut |_| true).unwrap().value.events;
+        let prev: Vec<Option<i64>> = events.iter().map(|event| event.prev.as_ref().map(|kv| kv.mod_revision)).collect();
+        assert_eq!(prev, [None, Some(3)]);
+        while versions.purge().unwrap() {}
+    }
+}

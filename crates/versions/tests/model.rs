@@ -164,7 +164,6 @@ impl Life {
             next = held.value.next;
             got.extend(held.value.events);
         }
-        let got: Vec<Event> = got.into_iter().map(|event| self.model.as_seen(event)).collect();
         assert_eq!(got, self.model.seen(from, &keys, with_prev), "from {from}");
         if self.model.compacted > 1 {
             let error = self.versions.events(self.model.compacted - 1, (10, 1000), false, &mut |_| true);

@@ -115,11 +115,7 @@ fn read_all(versions: &Versions) -> Result<Found> {
             return Err(Error::bug("a read of events does not come on"));
         }
         next = held.value.next;
-        // The version before the compacted revision may be gone.
-        events.extend(held.value.events.into_iter().map(|event| {
-            let prev = event.prev.filter(|_| event.kv.mod_revision > compacted);
-            Event { prev, ..event }
-        }));
+        events.extend(held.value.events);
     }
     let mut leases = BTreeMap::new();
     for id in versions.leases() {

@@ -18,14 +18,14 @@ steps! {
     Together = 3, "puts that wait together";
     Fill = 2, "put many keys at once";
     Compact = 2, "compact";
-    Purge = 1, "purge";
+    Purge = 3, "purge";
     Grant = 2, "grant a lease";
     Revoke = 1, "revoke a lease";
     KeepAlive = 1, "keep a lease alive";
     Expire = 2, "leases end";
     Own = 2, "values of the server";
     Flush = 2, "flush";
-    Background = 3, "flush and merge";
+    Background = 4, "flush and merge";
     Defragment = 1, "defragment";
     Resize = 1, "another share";
     Reopen = 1, "close and open";

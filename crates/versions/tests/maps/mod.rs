@@ -154,15 +154,12 @@ impl Model {
     pub fn seen(&self, from: i64, keys: &KeyRange, with_prev: bool) -> Vec<Event> {
         let from = usize::try_from(from).unwrap_or(0).min(self.events.len());
         let events = self.events[from..].iter().flat_map(|events| events.iter());
-        let seen = events.filter(|event| keys.contains(&event.kv.key));
-        seen.map(|event| self.as_seen(Event { prev: event.prev.clone().filter(|_| with_prev), ..event.clone() }))
-            .collect()
-    }
-
-    /// An event without what may be gone: the version before the compacted revision.
-    pub fn as_seen(&self, event: Event) -> Event {
-        let prev = event.prev.filter(|_| event.kv.mod_revision > self.compacted);
-        Event { prev, ..event }
+        let seen = events.filter(|event| keys.contains(&event.kv.key)).map(|event| {
+            // What was there before the compacted revision shows no more.
+            let has_prev = with_prev && event.kv.mod_revision > self.compacted;
+            Event { prev: event.prev.clone().filter(|_| has_prev), ..event.clone() }
+        });
+        seen.collect()
     }
 }
 
