@@ -254,8 +254,11 @@ impl<S: Source> Walk<'_, S> {
     }
 }
 
+/// Told of a bucket's name, a key and its value.
+type Each<'a> = dyn FnMut(&[u8], &[u8], &[u8]) + 'a;
+
 /// Calls `each` with the bucket, the key and the first bytes of the value of every record.
-pub(crate) fn read_all(bytes: &[u8], account: &Account, each: &mut dyn FnMut(&[u8], &[u8], &[u8])) -> Result<()> {
+pub(crate) fn read_all(bytes: &[u8], account: &Account, each: &mut Each<'_>) -> Result<()> {
     let mut reader = Reader::open(bytes, account)?;
     let mut buckets = Vec::new();
     reader.buckets(&mut |name, bucket| {

@@ -15,6 +15,9 @@ use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 
+/// Told of a key, its value and where that stands.
+type Each<'a> = dyn FnMut(&[u8], &[u8], u64) -> Result<()> + 'a;
+
 /// Versions between two calls that tell how far it has come.
 const TELL_EVERY: u64 = 1_000_000;
 
@@ -67,12 +70,12 @@ impl Database {
     }
 
     /// Shows each record of a bucket: its key, its value and where that stands.
-    fn each(&mut self, name: &str, each: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>) -> Result<()> {
+    fn each(&mut self, name: &str, each: &mut Each<'_>) -> Result<()> {
         let Some(bucket) = self.file.bucket(name)? else { return Ok(()) };
         self.each_of(bucket, each)
     }
 
-    fn each_of(&mut self, bucket: Bucket, each: &mut dyn FnMut(&[u8], &[u8], u64) -> Result<()>) -> Result<()> {
+    fn each_of(&mut self, bucket: Bucket, each: &mut Each<'_>) -> Result<()> {
         let mut memory: Reservation = self.account.try_reserve(0)?;
         let (mut key_of, mut value) = (Vec::new(), Vec::new());
         let mut walk = self.file.walk(bucket)?;
@@ -287,7 +290,7 @@ mod tests {
             (0..20).for_each(|key| store.delete(&format!("key{:03}", key * 3)));
         }
         let door = door(&store);
-        run(door.compact_to(300, true)).unwrap();
+        run(door.compact_to((300, None), true)).unwrap();
         store
     }
 
@@ -329,7 +332,7 @@ mod tests {
             store.delete("a");
             store.put("key001", "more");
             store.versions.revoke(7).unwrap();
-            run(door(store).compact_to(newest, true)).unwrap();
+            run(door(store).compact_to((newest, None), true)).unwrap();
         }
         let last = to.versions.revision().unwrap();
         assert_eq!(hash(&to, last), hash(&from, last));

@@ -21,6 +21,19 @@ use std::time::Duration;
 const SEEDS: u64 = 60;
 const STEPS: usize = 250;
 
+/// What is stored up to a revision: of before the compaction what was alive at some revision, and no deletes before another.
+fn stored(model: &Model, alive_at: i64, newest: i64, deletes_from: i64) -> Vec<((i64, usize), bool, KeyValue)> {
+    let is_old = |event: &Event| event.kv.mod_revision <= model.compacted;
+    let is_alive = |event: &Event| model.states[alive_at as usize].get(&event.kv.key) == Some(&event.kv);
+    let counts = |event: &Event| match event.is_delete {
+        true => event.kv.mod_revision >= deletes_from,
+        false => !is_old(event) || is_alive(event),
+    };
+    let numbered = model.events[..=newest as usize].iter().flat_map(|events| events.iter().enumerate());
+    let counted = numbered.filter(|(_, event)| counts(event));
+    counted.map(|(at, event)| ((event.kv.mod_revision, at), event.is_delete, event.kv.clone())).collect()
+}
+
 struct Life {
     disk: Arc<SimDisk>,
     clock: Arc<ManualClock>,
@@ -121,9 +134,9 @@ impl Life {
         let asked = if self.rng.below(2) == 0 { 0 } else { asked };
         let hashed = if asked == 0 { newest } else { asked };
         let alive_at = if self.model.states[hashed as usize].is_empty() { compacted } else { hashed };
-        let all = self.model.stored(compacted, newest, compacted);
+        let all = stored(&self.model, compacted, newest, compacted);
         for (wanted, expected) in
-            [(Wanted::All, all), (Wanted::Hash(asked), self.model.stored(alive_at, hashed, compacted + 1))]
+            [(Wanted::All, all), (Wanted::Hash(asked), stored(&self.model, alive_at, hashed, compacted + 1))]
         {
             let mut got = Vec::new();
             let (view, mut calls) = (self.versions.view(), 0);

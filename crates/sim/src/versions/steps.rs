@@ -205,7 +205,10 @@ impl Store {
         }
         done.sort_by_key(|(revision, ..)| *revision);
         for (_, deed, told) in done {
-            let told = told.as_ref().map(Reply::clone).map_err(|error: &Error| error.message());
+            let told = match &told {
+                Ok(reply) => Ok(reply.clone()),
+                Err(error) => Err(error.message()),
+            };
             self.worlds.answered(&deed, told).map_err(End::Wrong)?;
         }
         self.seen.unsure += unsure.len() as u64;

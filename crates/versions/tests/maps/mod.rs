@@ -42,19 +42,6 @@ impl Model {
         self.states.len() as i64 - 1
     }
 
-    /// What is stored up to a revision: of before the compaction what was alive at some revision, and no deletes before another.
-    pub fn stored(&self, alive_at: i64, newest: i64, deletes_from: i64) -> Vec<((i64, usize), bool, KeyValue)> {
-        let is_old = |event: &Event| event.kv.mod_revision <= self.compacted;
-        let is_alive = |event: &Event| self.states[alive_at as usize].get(&event.kv.key) == Some(&event.kv);
-        let counts = |event: &Event| match event.is_delete {
-            true => event.kv.mod_revision >= deletes_from,
-            false => !is_old(event) || is_alive(event),
-        };
-        let numbered = self.events[..=newest as usize].iter().flat_map(|events| events.iter().enumerate());
-        let counted = numbered.filter(|(_, event)| counts(event));
-        counted.map(|(at, event)| ((event.kv.mod_revision, at), event.is_delete, event.kv.clone())).collect()
-    }
-
     /// The newest state; of a model without any, none.
     pub fn now(&self) -> &State {
         static NONE: State = State::new();
