@@ -117,7 +117,8 @@ impl<S: Store> Inner<S> {
         if group.is_large {
             exec.core.large_bytes = 0;
         }
-        if exec.core.group.unit_max > self.limits().unit_bytes {
+        // Since it was made the share may have grown: then any group is as large, and whoever waits has not heard of it.
+        if exec.core.group.is_large || exec.core.group.unit_max > self.limits().unit_bytes {
             exec.queue.woken();
             exec.serve(&self.around());
         }

@@ -260,6 +260,20 @@ fn the_largest_units_of_a_larger_share_are_replayed_with_the_least() {
     }
 }
 
+/// It waits for a larger group; by the time that one is made every group is as large.
+#[test]
+fn a_large_unit_that_waits_while_the_share_grows_is_done() {
+    for value_bytes in [60_000, 120_000, 250_000, 500_000] {
+        let Opened { engine, .. } = open(&sim(7), Setup { share: 0, budget: 192 * MIB, ..Setup::SMALL });
+        engine.execute(add(1)).unwrap();
+        let (tell, told) = mpsc::sync_channel(1);
+        engine.submit(Command::Put(2, value_bytes), None, Box::new(move |done| _ = tell.send(done.is_ok())));
+        engine.resize(96 * MIB).unwrap();
+        while engine.step() {}
+        assert_eq!(told.try_recv(), Ok(true), "a value of {value_bytes} bytes");
+    }
+}
+
 #[test]
 fn sizes_follow_the_share_while_it_is_written_to() {
     for seed in 0..20 {
