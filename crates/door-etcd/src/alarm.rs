@@ -9,31 +9,35 @@ use crate::door::Door;
 use crate::errors::{self, refused};
 use crate::wire::etcdserverpb::{AlarmMember, AlarmType};
 use ramekin_base::{Error, Kind, Lane, Result};
-use ramekin_versions::{Command, Op, Txn, Versions};
+use ramekin_versions::{Command, Op, Own, Txn, Versions};
 use std::sync::Arc;
 use tonic::Status;
 
 /// What all names of their records begin with; the member and the kind follow.
-const ALARMS: &[u8] = b"alarm/";
+pub(crate) const ALARMS: &[u8] = b"alarm/";
 /// Alarms of all members at most: there is one member, but whoever raises one may name any.
 const MOST: usize = 64;
 /// What a put counts against the quota besides its key and value, and what a lease does.
 const PUT_BYTES: u64 = 256;
 pub(crate) const LEASE_BYTES: u64 = 64;
 
-fn record(alarm: &AlarmMember) -> Vec<u8> {
+pub(crate) fn record(alarm: &AlarmMember) -> Vec<u8> {
     [ALARMS, &alarm.member_id.to_be_bytes()[..], &alarm.alarm.to_be_bytes()[..]].concat()
 }
 
 /// All that are raised, as they are durable.
 pub(crate) fn load(versions: &Versions) -> Result<Vec<AlarmMember>> {
-    let held = versions.owns(ALARMS)?;
+    of_records(&versions.owns(ALARMS)?.value)
+}
+
+/// Alarms by their records, whose names are without what all begin with.
+pub(crate) fn of_records(records: &[Own]) -> Result<Vec<AlarmMember>> {
     let alarm = |(name, _): &(Vec<u8>, Vec<u8>)| {
         let (member, kind) = name.split_first_chunk::<8>()?;
         let alarm = i32::from_be_bytes(kind.try_into().ok()?);
         Some(AlarmMember { member_id: u64::from_be_bytes(*member), alarm })
     };
-    let all: Option<Vec<_>> = held.value.iter().map(alarm).collect();
+    let all: Option<Vec<_>> = records.iter().map(alarm).collect();
     all.ok_or_else(|| Error::corrupt("a record of an alarm does not decode; restore the folder from a copy"))
 }
 

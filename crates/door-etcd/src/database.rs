@@ -3,9 +3,13 @@
 //! ```text
 //!   key     revision │ _ │ number │ t? ─► KeyValue     versions, and deletes
 //!   lease   number ─► Lease                            meta   scheduledCompactRev, finishedCompactRev
-//!   auth, authUsers, authRoles, alarm                  are not taken over: what is there is said
+//!   auth, authUsers, authRoles, alarm                  as the door keeps them
 //! ```
 
+use crate::alarm;
+use crate::auth::{ENABLED, REVISION, ROLE, USER};
+use crate::wire::etcdserverpb::AlarmMember;
+use prost::Message;
 use ramekin_base::{Error, Result, varint};
 use ramekin_bolt::{Bucket, FileSource, Item, Reader};
 use ramekin_disk::Disk;
@@ -51,22 +55,6 @@ impl Database {
             true => Ok(()),
             false => Err(Error::corrupt("the snapshot does not have the hash that it ends with; take another one")),
         }
-    }
-
-    /// What the file has that is not taken over, in words.
-    pub fn left_out(&mut self) -> Result<Vec<String>> {
-        let mut left = Vec::new();
-        for (name, what) in [("authUsers", "users"), ("authRoles", "roles"), ("alarm", "alarms")] {
-            let mut count = 0u64;
-            self.each(name, &mut |_, _, _| {
-                count += 1;
-                Ok(())
-            })?;
-            if count > 0 {
-                left.push(format!("{count} {what}"));
-            }
-        }
-        Ok(left)
     }
 
     /// Shows each record of a bucket: its key, its value and where that stands.
@@ -125,6 +113,22 @@ impl Source for Database {
             .ok_or_else(|| broken("a lease"))?;
             each(Lease { id, ttl })
         })
+    }
+
+    fn owns(&mut self, each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+        self.each("alarm", &mut |key, _, _| {
+            let alarm = AlarmMember::decode(key).map_err(|_| broken("an alarm"))?;
+            each(&alarm::record(&alarm), &[])
+        })?;
+        self.each("auth", &mut |key, value, _| match key {
+            b"authEnabled" => each(ENABLED, value),
+            b"authRevision" => each(REVISION, value),
+            _ => Ok(()),
+        })?;
+        for (bucket, names) in [("authRoles", ROLE), ("authUsers", USER)] {
+            self.each(bucket, &mut |name, value, _| each(&[names, name].concat(), value))?;
+        }
+        Ok(())
     }
 
     /// A compaction that was begun counts: nobody may read what it takes away.
@@ -213,6 +217,7 @@ mod tests {
     use super::*;
     use crate::snapshot;
     use crate::tests::{Store, door, new_store, run, store};
+    use crate::wire::authpb;
     use proptest::prelude::*;
     use ramekin_base::Kind;
     use ramekin_disk::sim::{Faults, SimDisk};
@@ -357,6 +362,33 @@ mod tests {
         ) {
             let _ = incoming(&key, &value, 0);
             let _ = incoming(b"\0\0\0\0\0\0\0\x01_\0\0\0\0\0\0\0\0", &value, 0);
+        }
+    }
+
+    #[test]
+    fn users_roles_and_alarms_come_along() {
+        let from = new_store();
+        let user = authpb::User {
+            name: b"root".into(),
+            password: b"$2a$".into(),
+            roles: vec!["root".to_owned()],
+            options: None,
+        };
+        let role = authpb::Role { name: b"reader".into(), key_permission: vec![authpb::Permission::default()] };
+        let alarm = AlarmMember { member_id: 7, alarm: 1 };
+        let records = vec![
+            (ENABLED.to_vec(), Some(vec![1])),
+            (REVISION.to_vec(), Some(9u64.to_be_bytes().into())),
+            ([USER, b"root"].concat(), Some(user.encode_to_vec())),
+            ([ROLE, b"reader"].concat(), Some(role.encode_to_vec())),
+            (alarm::record(&alarm), Some(Vec::new())),
+        ];
+        from.execute(Command::Own(records));
+        let to = beside(&snapshot_of(&from));
+        import(&to).unwrap();
+        for names in [&b"auth/"[..], alarm::ALARMS] {
+            let (ours, theirs) = (from.versions.owns(names).unwrap().value, to.versions.owns(names).unwrap().value);
+            assert!(!ours.is_empty() && ours == theirs);
         }
     }
 

@@ -1,14 +1,17 @@
 //! What etcd keeps in its database file: buckets of records, as `etcdutl` and etcd itself read them.
 //!
 //! ```text
-//!   alarm, auth, authRoles, authUsers   empty, and that auth is off
-//!   cluster, members, members_removed   one member
+//!   alarm    the marshalled alarm ─► nothing                          cluster, members, members_removed: one member
+//!   auth     whether it is on, and how often it changed               authRoles, authUsers: name ─► etcd's message
 //!   key      revision, 8 bytes │ _ │ number in it, 8 bytes │ t: a delete ─► the marshalled KeyValue
 //!   lease    number, 8 bytes ─► the marshalled lease
 //!   meta     how far the log was applied, and what is compacted
 //! ```
 
+use crate::alarm::{ALARMS, of_records};
+use crate::auth::{ENABLED, REVISION, ROLE, USER};
 use crate::door::{Door, TERM};
+use prost::Message;
 use ramekin_base::{Error, Result, varint};
 use ramekin_bolt::Pieces;
 use ramekin_versions::{Lease, ReadView, Stored, Versions, Wanted};
@@ -18,7 +21,7 @@ use serde_json::json;
 pub(crate) const STORAGE_VERSION: &str = "3.6.0";
 
 /// Bytes of a revision's key; one more for a delete.
-const REVISION: usize = 17;
+const REVISION_BYTES: usize = 17;
 const DELETE: u8 = b't';
 
 /// Takes the records of a bucket, in the order of keys.
@@ -40,13 +43,23 @@ pub(crate) fn each_bucket(
     out: &mut dyn Buckets,
 ) -> Result<()> {
     let versions = door.versions();
-    out.bucket("alarm", &mut |_| Ok(()))?;
-    out.bucket("auth", &mut |auth| {
-        whole(auth, b"authEnabled", &[0])?;
-        whole(auth, b"authRevision", &1u64.to_be_bytes())
+    let own = |name| versions.owns_at(view, name);
+    out.bucket("alarm", &mut |alarms| {
+        let mut all: Vec<_> = of_records(&own(ALARMS)?.value)?.iter().map(Message::encode_to_vec).collect();
+        all.sort_unstable();
+        all.iter().try_for_each(|alarm| whole(alarms, alarm, &[]))
     })?;
-    out.bucket("authRoles", &mut |_| Ok(()))?;
-    out.bucket("authUsers", &mut |_| Ok(()))?;
+    out.bucket("auth", &mut |auth| {
+        let value = |name, usual: &[u8]| -> Result<Vec<u8>> {
+            let held = own(name)?;
+            Ok(held.value.into_iter().find(|(rest, _)| rest.is_empty()).map_or(usual.to_vec(), |(_, value)| value))
+        };
+        whole(auth, b"authEnabled", &value(ENABLED, &[0])?)?;
+        whole(auth, b"authRevision", &value(REVISION, &1u64.to_be_bytes())?)
+    })?;
+    for (bucket, names) in [("authRoles", ROLE), ("authUsers", USER)] {
+        out.bucket(bucket, &mut |to| own(names)?.value.iter().try_for_each(|(name, value)| whole(to, name, value)))?;
+    }
     out.bucket("cluster", &mut |cluster| whole(cluster, b"clusterVersion", STORAGE_VERSION.as_bytes()))?;
     let mut compacted = -1;
     out.bucket("key", &mut |keys| {
@@ -93,8 +106,8 @@ fn meta_of(meta: &mut dyn Records, member: u64, index: u64, compacted: i64) -> R
     whole(meta, b"term", &TERM.to_be_bytes())
 }
 
-fn revision_key(revision: i64, number: u32) -> [u8; REVISION] {
-    let mut key = [b'_'; REVISION];
+fn revision_key(revision: i64, number: u32) -> [u8; REVISION_BYTES] {
+    let mut key = [b'_'; REVISION_BYTES];
     key[..8].copy_from_slice(&revision.to_be_bytes());
     key[9..].copy_from_slice(&u64::from(number).to_be_bytes());
     key
@@ -118,8 +131,8 @@ fn bytes(out: &mut Vec<u8>, field: u8, len: u64) {
 
 /// A version as the bucket `key` has it.
 pub(crate) fn record_of(stored: &Stored<'_>, to: &mut dyn Records) -> Result<()> {
-    let mut key = [DELETE; REVISION + 1];
-    key[..REVISION].copy_from_slice(&revision_key(stored.revision, stored.number));
+    let mut key = [DELETE; REVISION_BYTES + 1];
+    key[..REVISION_BYTES].copy_from_slice(&revision_key(stored.revision, stored.number));
     let (mut before, mut after) = (Vec::with_capacity(64 + stored.key.len()), Vec::new());
     bytes(&mut before, 1, stored.key.len() as u64);
     before.extend_from_slice(stored.key);
@@ -132,7 +145,7 @@ pub(crate) fn record_of(stored: &Stored<'_>, to: &mut dyn Records) -> Result<()>
     bytes(&mut before, 5, stored.value_len);
     number(&mut after, 6, stored.lease);
     let len = before.len() as u64 + stored.value_len + after.len() as u64;
-    to.record(&key[..REVISION], len, &mut |each| {
+    to.record(&key[..REVISION_BYTES], len, &mut |each| {
         each(&before)?;
         stored.value(each)?;
         each(&after)

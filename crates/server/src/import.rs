@@ -1,7 +1,7 @@
 //! `ramekin import etcd FILE`: a data folder takes over what a database file or a snapshot of etcd has, before a server runs on it.
 //!
 //! ```text
-//!   FILE ─► its hash, if it has one ─► what cannot be taken over: is that well? ─► Database ─► Versions::import ─► what was read
+//!   FILE ─► its hash, if it has one ─► Database ─► Versions::import ─► what was read
 //! ```
 //!
 //! The folder is locked and the budget obeyed as by a server. Whenever it is stopped, all was taken over or nothing.
@@ -29,13 +29,12 @@ pub fn run(arguments: &clap::ArgMatches) -> Result<(), Failure> {
     let file = read.path("file").unwrap_or_default();
     let data = read.path("data").unwrap_or_default();
     let memory = read.size("memory").map_err(Failure::usage)?.unwrap_or_else(|| default_budget().0);
-    let without_auth = arguments.get_flag("without-auth");
     if !file.is_file() {
         let message = format!("{} is no file; name a snapshot, or a database of a member", file.display());
         return Err(Failure::usage(Error::not_found(message)));
     }
     process::prepare().map_err(|error| Failure::new(Exit::Other, error))?;
-    let done = import(&file, &data, memory, without_auth)?;
+    let done = import(&file, &data, memory)?;
     let Imported { revision, compacted, keys, versions, leases } = done;
     let compacted = if compacted < 0 { "never compacted".to_owned() } else { format!("compacted up to {compacted}") };
     let data = data.display();
@@ -44,7 +43,7 @@ pub fn run(arguments: &clap::ArgMatches) -> Result<(), Failure> {
     ))
 }
 
-fn import(file: &Path, data: &Path, memory: u64, without_auth: bool) -> Result<Imported, Failure> {
+fn import(file: &Path, data: &Path, memory: u64) -> Result<Imported, Failure> {
     let folder = Folder::take(data, None).map_err(|error| Failure::of_data(error.at(data.display())))?;
     let disk = folder.disk().clone();
     let (clock, is_lost): (Arc<dyn Clock>, Arc<AtomicBool>) = (Arc::new(SystemClock::new()), Arc::default());
@@ -64,7 +63,6 @@ fn import(file: &Path, data: &Path, memory: u64, without_auth: bool) -> Result<I
     let database = Database::open(&disk, file, &account, Box::new(said)).map_err(of_file);
     let done = database.and_then(|mut database| {
         check_hash(&mut database, file).map_err(of_file)?;
-        check_left_out(&mut database, without_auth)?;
         let check = || match is_lost.load(Ordering::Relaxed) {
             true => Err(Error::closed("the data folder went away")),
             false => Ok(()),
@@ -91,21 +89,6 @@ fn check_hash(database: &mut Database, file: &Path) -> Result<()> {
             Ok(())
         }
     }
-}
-
-/// Users and roles are not taken over: what they kept from others must not lie open unawares.
-fn check_left_out(database: &mut Database, without_auth: bool) -> Result<(), Failure> {
-    let left = database.left_out().map_err(of_file)?;
-    if left.is_empty() {
-        return Ok(());
-    }
-    if !without_auth {
-        let text =
-            format!("the file has {}, which are not taken over; with --without-auth the rest is", left.join(", "));
-        return Err(Failure::new(Exit::Usage, Error::new(Kind::Unsupported, text)));
-    }
-    _ = crate::print(&format!("not taken over: {}\n", left.join(", ")));
-    Ok(())
 }
 
 fn of_file(error: Error) -> Failure {

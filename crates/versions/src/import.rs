@@ -3,7 +3,7 @@
 //! ```text
 //!   versions in the order of revisions ─► sorted by key, the newest first, in a temporary file: each ends where the one before began
 //!                                           ├─► heads, history, values
-//!   leases, and keys of them ─► sorted ─────┼─► meta
+//!   leases, keys of them, others ─► sorted ─┼─► meta
 //!   versions once more ─────────────────────┴─► changes              one edit of the manifest is its commit
 //! ```
 //!
@@ -52,6 +52,9 @@ pub trait Source {
     fn value(&mut self, at: u64, len: u64, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()>;
 
     fn leases(&mut self, each: &mut dyn FnMut(Lease) -> Result<()>) -> Result<()>;
+
+    /// Shows values of the server's own, by their names.
+    fn owns(&mut self, each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()>;
 
     /// Up to which revision it is compacted; -1: it never was.
     fn compacted(&mut self) -> Result<i64>;
@@ -228,6 +231,7 @@ fn meta_of(
             _ => Ok(()),
         }
     })?;
+    source.owns(&mut |name, value| sorter.push(&keys::own(name), value))?;
     sorter.push(REVISION, &record::number(done.revision))?;
     if done.compacted >= 0 {
         sorter.push(COMPACTED, &record::number(done.compacted))?;

@@ -358,8 +358,12 @@ impl Versions {
 
     /// Values of the server's own whose names begin so, without that.
     pub fn owns(&self, prefix: &[u8]) -> Result<Held<Vec<Own>>> {
-        let (view, mut memory, mut value) = (self.engine.view(), None, Vec::new());
-        let (reads, from) = (InView(&view), keys::own(prefix));
+        self.owns_at(&self.engine.view(), prefix)
+    }
+
+    /// The same as they were at a moment.
+    pub fn owns_at(&self, view: &ReadView, prefix: &[u8]) -> Result<Held<Vec<Own>>> {
+        let (reads, from, mut memory, mut value) = (InView(view), keys::own(prefix), None, Vec::new());
         let mut book = booking(&self.inner.answers, &mut memory);
         let mut walk = reads.walk(META, keys::OWN_END)?;
         walk.seek(&from)?;

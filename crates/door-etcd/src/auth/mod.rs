@@ -18,7 +18,7 @@ mod state;
 mod tokens;
 
 pub(crate) use caller::{Access, Caller, Credentials};
-pub(crate) use state::State;
+pub(crate) use state::{ENABLED, REVISION, ROLE, State, USER};
 pub(crate) use tokens::Tokens;
 
 /// Texts of refusals, as clients of etcd know them.

@@ -11,12 +11,12 @@ use std::collections::BTreeMap;
 
 /// What all names of records begin with, and what follows it.
 const AUTH: &[u8] = b"auth/";
-pub(super) const ENABLED: &[u8] = b"auth/enabled";
-pub(super) const REVISION: &[u8] = b"auth/revision";
+pub(crate) const ENABLED: &[u8] = b"auth/enabled";
+pub(crate) const REVISION: &[u8] = b"auth/revision";
 /// Counts changes; commands are tied to it.
 pub(super) const EPOCH: &[u8] = b"auth/epoch";
-const USER: &[u8] = b"auth/user/";
-const ROLE: &[u8] = b"auth/role/";
+pub(crate) const USER: &[u8] = b"auth/user/";
+pub(crate) const ROLE: &[u8] = b"auth/role/";
 /// What a user or a role takes besides its bytes.
 const ENTRY_BYTES: u64 = 256;
 

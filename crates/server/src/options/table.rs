@@ -65,12 +65,6 @@ const CHECK: &[Opt] =
 const IMPORT: &[Opt] = &[
     opt("data", Folder, "./ramekin-data", "Folder that takes it over; made if it is missing"),
     opt("memory", Size, "", "Memory for the whole process [default: as that of a server here]"),
-    opt(
-        "without-auth",
-        Switch,
-        "",
-        "Also if users and roles are left out: everybody may read and write what is taken over",
-    ),
 ];
 
 const PLAN: &[Opt] = &[
@@ -227,7 +221,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         words: "import etcd",
-        about: "Take over keys, their versions and leases from a snapshot or a database file of etcd",
+        about: "Take over a snapshot or a database file of etcd",
         more: IMPORT_MORE,
         places: &[opt("file", File, "", "The snapshot, or member/snap/db of a member that is stopped")],
         options: &[IMPORT],
@@ -274,7 +268,7 @@ pub const COMMANDS: &[Command] = &[
 ];
 
 const IMPORT_MORE: &str = "\
-Revisions, versions and leases stay as they are, and so does how far it is compacted: clients go on where they were, once
+Revisions, versions, leases, users, roles and alarms stay as they are, and so does how far it is compacted: clients go on where they were, once
 a server runs on the folder with --etcd. The folder must have no keys of etcd yet; what else is in it stays. Stopped
 at any time, it has taken over all or nothing. Values that are no longer the newest come along too, unless compacted.";
 
