@@ -136,7 +136,7 @@ def test_a_client_that_goes_leaves_no_file_behind(tmp_path):
             client.put(b"key%d" % number, os.urandom(120_000))
         stream = client.maintenance.Snapshot(client.pb.SnapshotRequest(), timeout=60)
         next(stream)
-        work = tmp_path / "data" / "versions" / "work"
+        work = tmp_path / "data" / "versions" / "temp"
         assert len(list(work.iterdir())) == 1
         stream.cancel()
         hash_kv(client)

@@ -25,7 +25,7 @@ use std::time::Duration;
 /// A delete of more keys is not one unit of the log.
 const LARGE: i64 = 512;
 /// The folder of temporary files, inside of the store's.
-const WORK: &str = "work";
+const TEMP: &str = "temp";
 /// Leases that are revoked at one go.
 const REVOKES: usize = 500;
 
@@ -402,7 +402,7 @@ impl Versions {
 
 /// The folder of temporary files, without those that a crash has left.
 fn empty_work(disk: &dyn Disk, folder: &Path) -> Result<PathBuf> {
-    let work = folder.join(WORK);
+    let work = folder.join(TEMP);
     disk.make_folder(&work)?;
     disk.list(&work)?.iter().try_for_each(|entry| disk.rename(&work.join(&entry.name), None))?;
     Ok(work)
