@@ -194,7 +194,9 @@ impl<S: Store> Inner<S> {
             seen
         };
         // Units that a panic leaves half written must not be written a second time: it closes the store as a failure does.
+        let began = self.options.clock.now();
         let committed = supervise::caught("a commit of the log", || group.append(log).and_then(|()| log.commit()));
+        self.commits.note(self.options.clock.now().saturating_sub(began));
         group.clear();
         match committed {
             Ok(end) => {

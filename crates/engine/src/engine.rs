@@ -14,7 +14,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
-use ramekin_base::{Error, Result, Signal};
+use ramekin_base::{Error, Histogram, Result, Signal, histogram};
 use ramekin_memory::{Account, Reservation};
 use ramekin_pages::Pages;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -76,6 +76,8 @@ pub(crate) struct Inner<S: Store> {
     pub(crate) closing: AtomicBool,
     /// Views that were taken.
     pub(crate) views: AtomicU64,
+    /// Groups that were written to the log and synced.
+    pub(crate) commits: Histogram,
 }
 
 impl<S: Store> Inner<S> {
@@ -311,6 +313,11 @@ impl<S: Store> Engine<S> {
             true => self.least_share(),
             false => ((trees.sum::<u64>() / 8).max(2 << 20) * 6).max(large),
         }
+    }
+
+    /// How long the log took to take a group and to sync.
+    pub fn commits(&self) -> histogram::Seen {
+        self.inner.commits.seen()
     }
 
     pub fn stats(&self) -> Stats {

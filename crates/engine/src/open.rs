@@ -25,7 +25,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Condvar, Mutex};
 use ramekin_base::lock::Ranked;
 use ramekin_base::supervise::Threads;
-use ramekin_base::{Error, Result, Signal};
+use ramekin_base::{Error, Histogram, Result, Signal};
 use ramekin_log::Lsn;
 use ramekin_runs::Entry;
 use ramekin_runs::compaction::{RUNS_MAX, due};
@@ -113,6 +113,7 @@ impl<S: Store> Engine<S> {
             job_ended: Signal::default(),
             closing: AtomicBool::new(false),
             views: AtomicU64::new(0),
+            commits: Histogram::default(),
             options,
         };
         if is_changed {

@@ -73,6 +73,8 @@ struct Inner {
     clock: Arc<dyn Clock>,
     answers: Account,
     changed: Box<dyn Fn(i64) + Send + Sync>,
+    /// Leases that were revoked since their time was over.
+    expired: AtomicU64,
 }
 
 impl Versions {
@@ -102,8 +104,8 @@ impl Versions {
             threads,
         };
         let engine = Engine::open(engine, Trees::new(answers.clone()))?;
-        let works = AtomicU64::new(0);
-        let inner = Inner { leases, disk, work, works, walks, budget: own_budget, clock, answers, changed };
+        let (works, expired) = (AtomicU64::new(0), AtomicU64::new(0));
+        let inner = Inner { leases, disk, work, works, walks, budget: own_budget, clock, answers, changed, expired };
         let versions = Self { engine, inner: Arc::new(inner) };
         versions.find_leases()?;
         versions.drop_ended()?;
@@ -322,10 +324,15 @@ impl Versions {
                     tracing::warn!("could not revoke lease {id:x}, whose time is over: {error}");
                     self.inner.leases.not_revoked(*id);
                 }
-                Ok(_) => {}
+                Ok(_) => _ = self.inner.expired.fetch_add(1, Ordering::Relaxed),
             }
         }
         !over.is_empty()
+    }
+
+    /// How many leases were revoked since the start because their time was over.
+    pub fn expired(&self) -> u64 {
+        self.inner.expired.load(Ordering::Relaxed)
     }
 
     /// Gives back what nobody can read since a compaction: some of the long values, and others as their files are written anew. False:
