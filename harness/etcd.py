@@ -1,6 +1,6 @@
 """A client of etcd's door: the stubs are made from the door's own protobuf files, once for each process.
 
-    proto files ─► grpc_tools ─► a temporary folder of modules ─► Client(port).kv, .watch, .lease, ...
+    proto files ─► grpc_tools ─► modules, whose files go as soon as they are imported ─► Client(port).kv, .watch, .lease, ...
 """
 
 import importlib
@@ -19,12 +19,17 @@ PROTO = Path(__file__).resolve().parent.parent / "crates" / "door-etcd" / "proto
 @cache
 def modules():
     """Messages, and stubs of the services."""
-    made = tempfile.mkdtemp(prefix="etcd-stubs-")
     files = [str(path) for path in sorted(PROTO.glob("*.proto"))]
-    status = protoc.main(["protoc", f"-I{PROTO}", f"--python_out={made}", f"--grpc_python_out={made}", *files])
-    assert status == 0, "the protobuf files do not compile"
-    sys.path.insert(0, made)
-    return importlib.import_module("rpc_pb2"), importlib.import_module("rpc_pb2_grpc")
+    with tempfile.TemporaryDirectory(prefix="etcd-stubs-") as made:
+        status = protoc.main(["protoc", f"-I{PROTO}", f"--python_out={made}", f"--grpc_python_out={made}", *files])
+        assert status == 0, "the protobuf files do not compile"
+        sys.path.insert(0, made)
+        try:
+            for name in ("v3lock_pb2_grpc", "v3election_pb2_grpc"):
+                importlib.import_module(name)
+            return importlib.import_module("rpc_pb2"), importlib.import_module("rpc_pb2_grpc")
+        finally:
+            sys.path.remove(made)
 
 
 class _Details(grpc.ClientCallDetails):
@@ -49,11 +54,23 @@ class _Token(grpc.UnaryUnaryClientInterceptor, grpc.UnaryStreamClientInterceptor
 class Client:
     """One connection. With a token, all calls are of its user."""
 
-    def __init__(self, port: int, token: str | None = None):
+    def __init__(
+        self,
+        port: int | str,
+        token: str | None = None,
+        credentials: grpc.ChannelCredentials | None = None,
+        authority: str | None = None,
+    ):
         self.port = port
         self.pb, stubs = modules()
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-        self.channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
+        if authority is not None:
+            options.append(("grpc.default_authority", authority))
+        target = f"127.0.0.1:{port}" if isinstance(port, int) else port
+        if credentials is None:
+            self.channel = grpc.insecure_channel(target, options)
+        else:
+            self.channel = grpc.secure_channel(target, credentials, options)
         grpc.channel_ready_future(self.channel).result(timeout=30)
         if token is not None:
             self.channel = grpc.intercept_channel(self.channel, _Token(token))

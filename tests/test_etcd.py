@@ -90,8 +90,14 @@ def test_a_stream_of_a_range_is_the_range_at_one_revision(served):
         assert (last.count, last.more, last.header.revision) == (300, whole.more, whole.header.revision)
     (counted,) = client.kv.RangeStream(client.pb.RangeRequest(key=b"s", range_end=b"t", count_only=True))
     assert counted.range_response.count == 300
-    sorted_by = client.pb.RangeRequest(key=b"s", range_end=b"t", sort_target="MOD")
+    sorted_by = client.pb.RangeRequest(key=b"s", range_end=b"t", sort_target="MOD", sort_order="ASCEND")
     assert error_of(lambda: list(client.kv.RangeStream(sorted_by))) == ("UNIMPLEMENTED", "RangeStream does not support custom sort orders")
+    # Without an order each chunk is sorted by itself.
+    unsorted = client.pb.RangeRequest(key=b"s", range_end=b"t", sort_target="VALUE")
+    chunks = [chunk.range_response.kvs for chunk in client.kv.RangeStream(unsorted)]
+    assert sorted(kv.key for kvs in chunks for kv in kvs) == [b"s%03d" % number for number in range(300)]
+    for kvs in chunks:
+        assert [kv.value for kv in kvs] == sorted(kv.value for kv in kvs)
     old = client.pb.RangeRequest(key=b"s", revision=1000)
     assert error_of(lambda: list(client.kv.RangeStream(old)))[0] == "OUT_OF_RANGE"
 

@@ -5,13 +5,16 @@
 //!   answer ─► HeldBody: drops what pays for it with itself
 //! ```
 
+use crate::calls::Call;
+use crate::door::Door;
 use crate::errors;
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use parking_lot::Mutex;
-use ramekin_memory::{Account, Reservation};
+use ramekin_memory::Reservation;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use tonic::Status;
 
@@ -31,7 +34,7 @@ pub(crate) fn memory_of<T>(request: &tonic::Request<T>) -> Vec<Reservation> {
 /// The body of a request. `is_stream`: of many small messages; what was booked for one serves the next.
 pub(crate) struct BookedBody<B> {
     inner: B,
-    account: Account,
+    door: Door,
     bookings: Bookings,
     is_stream: bool,
     /// Bytes of a message at most.
@@ -44,9 +47,9 @@ pub(crate) struct BookedBody<B> {
 const HEAD: usize = 5;
 
 impl<B> BookedBody<B> {
-    pub(crate) fn new(inner: B, account: Account, (is_stream, most): (bool, usize)) -> (Self, Bookings) {
+    pub(crate) fn new(inner: B, door: Door, (is_stream, most): (bool, usize)) -> (Self, Bookings) {
         let bookings = Bookings::default();
-        (Self { inner, account, bookings: bookings.clone(), is_stream, most, head: Vec::with_capacity(HEAD) }, bookings)
+        (Self { inner, door, bookings: bookings.clone(), is_stream, most, head: Vec::with_capacity(HEAD) }, bookings)
     }
 
     /// Fails, with grpc-go's words, for a message that is too long, before it has come.
@@ -72,7 +75,7 @@ impl<B> BookedBody<B> {
                 false => Ok(()),
             },
             Some(last) => last.grow(bytes),
-            None => self.account.try_reserve(bytes).map(|booked| held.push(booked)),
+            None => self.door.inner.bodies.try_reserve(bytes).map(|booked| held.push(booked)),
         };
         booked.map_err(|_| Status::resource_exhausted(errors::TOO_MANY_REQUESTS))
     }
@@ -91,6 +94,7 @@ where
             frame.map(|frame| {
                 let frame = frame.map_err(|error| Status::cancelled(format!("the request broke off: {error}")))?;
                 if let Some(data) = frame.data_ref() {
+                    self.door.inner.calls.received.fetch_add(data.len() as u64, Ordering::Relaxed);
                     if !self.is_stream && self.head.len() < HEAD {
                         self.check_length(data)?;
                     }
@@ -110,19 +114,24 @@ where
     }
 }
 
-/// The body of an answer, with what pays for it.
+/// The body of an answer, with what pays for it, and the call that it belongs to.
 pub(crate) struct HeldBody<B> {
     inner: B,
     _held: Option<Arc<Reservation>>,
+    call: Option<Call>,
 }
 
 impl<B> HeldBody<B> {
     pub(crate) fn new(inner: B, held: Option<Arc<Reservation>>) -> Self {
-        Self { inner, _held: held }
+        Self { inner, _held: held, call: None }
+    }
+
+    pub(crate) fn of(self, call: Call) -> Self {
+        Self { call: Some(call), ..self }
     }
 }
 
-impl<B: Body + Unpin> Body for HeldBody<B> {
+impl<B: Body<Data = Bytes> + Unpin> Body for HeldBody<B> {
     type Data = B::Data;
     type Error = B::Error;
 
@@ -130,7 +139,15 @@ impl<B: Body + Unpin> Body for HeldBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        Pin::new(&mut self.inner).poll_frame(context)
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        if let (Poll::Ready(Some(Ok(frame))), Some(call)) = (&polled, &mut self.call) {
+            match (frame.data_ref(), frame.trailers_ref()) {
+                (Some(data), _) => call.sends(data.len()),
+                (_, Some(trailers)) => call.hears(trailers),
+                _ => {}
+            }
+        }
+        polled
     }
 
     fn is_end_stream(&self) -> bool {

@@ -2,14 +2,17 @@
 
 use crate::alarm;
 use crate::auth::{State, Tokens};
+use crate::calls::Calls;
 use crate::errors;
 use crate::hash::Hashes;
+use crate::health::Healths;
+use crate::metrics::{Done, Usage};
 use crate::schema::gone;
 use crate::wire::etcdserverpb::{AlarmMember, ResponseHeader};
 use arc_swap::ArcSwap;
 use ramekin_base::{Error, Kind, Lane, Result, nonblocking, supervise};
 use ramekin_memory::{Account, Reservation};
-use ramekin_versions::{Asked, Held, Reply, Versions};
+use ramekin_versions::{Asked, Command, Held, Reply, Versions};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,6 +33,8 @@ pub struct Host {
     /// Connections at most.
     pub connections: usize,
     pub name: String,
+    /// Where it is listened, for people.
+    pub listening: Vec<String>,
     pub client_urls: Vec<String>,
     pub peer_urls: Vec<String>,
     pub cluster_token: String,
@@ -44,6 +49,13 @@ pub struct Host {
     pub auth_token_ttl: Duration,
     /// Rounds of the hashes of passwords, as a power of two: 4 to 31.
     pub bcrypt_cost: u32,
+    /// Whether calls may come as JSON.
+    pub gateway: bool,
+    /// Origins whose pages may ask, and names of this host by which it may be asked; none, or `*`: all.
+    pub cors: Vec<String>,
+    pub host_whitelist: Vec<String>,
+    /// What the process uses.
+    pub usage: fn() -> Usage,
 }
 
 /// The door of a process. Clones are handles to the same one.
@@ -68,6 +80,9 @@ pub(crate) struct Inner {
     /// One walk over everything at a time.
     walks: Arc<Semaphore>,
     is_stopping: Arc<AtomicBool>,
+    pub(crate) calls: Calls,
+    pub(crate) done: Done,
+    pub(crate) healths: Healths,
 }
 
 /// A message may be longer by this than the request in it.
@@ -76,13 +91,14 @@ const MESSAGE_MORE: usize = 512 << 10;
 /// A single member's term.
 pub(crate) const TERM: u64 = 2;
 /// The version of etcd whose surface this is.
-pub(crate) const VERSION: &str = "3.7.1";
+pub const VERSION: &str = "3.7.1";
 pub(crate) const CLUSTER_VERSION: &str = "3.7.0";
 
 impl Door {
-    /// Fails where the options do not fit, or what is durable cannot be read.
+    /// Blocks: who it is stands in the store from its first start on. Fails where the options do not fit, or what is durable cannot
+    /// be read.
     pub fn open(host: Host) -> Result<Self> {
-        let (member, cluster) = ids(&host.peer_urls, &host.cluster_token);
+        let (member, cluster) = kept_ids(&host)?;
         let bodies = host.account.child("bodies", "requests x their messages").transient();
         let auth_account = host.account.child("auth", "users and roles x 4 + tokens x 256");
         let tokens = Tokens::open(&host.auth_token, host.auth_token_ttl, auth_account.clone())?;
@@ -101,8 +117,27 @@ impl Door {
             hashes: Hashes::default(),
             walks,
             is_stopping,
+            calls: Calls::default(),
+            done: Done::default(),
+            healths: Healths::default(),
         };
         Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Compacts up to a revision, for the server itself. False: it cannot be done now; a revision that is compacted already is done.
+    pub async fn compact(&self, revision: i64) -> bool {
+        match self.compact_to((revision, None), false).await {
+            Ok(_) => true,
+            Err(status) => {
+                tracing::debug!("could not compact to revision {revision}: {status}");
+                status.message() == ramekin_versions::errors::COMPACTED
+            }
+        }
+    }
+
+    /// The newest revision.
+    pub fn newest(&self) -> i64 {
+        *self.inner.host.changed.borrow()
     }
 
     /// Bytes of a message at most: of one that is no longer than this the request itself may be too large.
@@ -206,6 +241,23 @@ pub(crate) fn answer<T>(message: T, memory: Option<Reservation>) -> Response<T> 
         response.extensions_mut().insert(Arc::new(memory));
     }
     response
+}
+
+/// The name under which the store keeps who the member is: two numbers of eight bytes.
+const IDS: &[u8] = b"member";
+
+/// Who the member was at its first start; other addresses do not make it another one.
+fn kept_ids(host: &Host) -> Result<(u64, u64)> {
+    if let Some(kept) = host.versions.own(IDS)? {
+        let [member, cluster] = [0, 8].map(|at| kept.get(at..at + 8).and_then(<[u8]>::first_chunk));
+        if let (Some(member), Some(cluster)) = (member, cluster) {
+            return Ok((u64::from_be_bytes(*member), u64::from_be_bytes(*cluster)));
+        }
+    }
+    let (member, cluster) = ids(&host.peer_urls, &host.cluster_token);
+    let kept = [member.to_be_bytes(), cluster.to_be_bytes()].concat();
+    host.versions.execute(Command::Own(vec![(IDS.to_vec(), Some(kept))]))?;
+    Ok((member, cluster))
 }
 
 /// Member and cluster as etcd computes them: the first bytes of SHA-1 over the sorted addresses of peers and the token, and over the

@@ -26,10 +26,8 @@ use tonic::{Code, Status};
 use tower::ServiceExt;
 
 /// What the wire's messages are.
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    let bytes = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
-    DescriptorPool::decode(&bytes[..]).unwrap_or_default()
-});
+pub(crate) static POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(crate::reflection::DESCRIPTORS).unwrap_or_default());
 
 /// Which call a path is: service and method.
 const PATHS: &[(&str, &str, &str)] = &[
@@ -100,6 +98,11 @@ fn method_of(path: &str) -> Option<MethodDescriptor> {
 /// Whether a path is the gateway's.
 pub(crate) fn is_here(path: &str) -> bool {
     method_of(path).is_some()
+}
+
+/// Whether a call of this path goes on until the client ends it.
+pub(crate) fn is_endless(path: &str) -> bool {
+    path.ends_with("/watch") || path.ends_with("/observe") || path.ends_with("/keepalive")
 }
 
 /// Answers a request.

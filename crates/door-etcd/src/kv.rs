@@ -5,12 +5,14 @@ use crate::booked::memory_of;
 use crate::convert;
 use crate::door::{Door, answer};
 use crate::errors::status;
+use crate::metrics::Done;
 use crate::range_stream;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::kv_server::Kv;
 use ramekin_base::Lane;
 use ramekin_versions::{Asked, Command, Guard, Held, Op, OpReply, Reply, Txn};
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
@@ -29,6 +31,7 @@ impl Kv for Door {
         let is_small = asked.keys.is_one() || asked.count_only || (1..=SMALL).contains(&asked.limit);
         let Held { value, memory } = self.read(is_small, move |versions| versions.range(&asked)).await?;
         self.still(&caller)?;
+        Done::one(&self.inner.done.ranges);
         let header = self.header(value.revision);
         Ok(answer(convert::range_response(value, header), memory))
     }
@@ -48,11 +51,14 @@ impl Kv for Door {
         let (memory, caller) = (memory_of(&request), self.caller_of(&request));
         let put = convert::put(request.into_inner());
         put.check().map_err(|error| status(&error))?;
+        let bytes = (put.key.len() + put.value.len()) as u64;
         let (op, guard) = self.allowed(caller?, Op::Put(put)).await?;
         let Op::Put(put) = op else { return Err(unexpected()) };
         let Held { value, memory } = self.command(Asked { command: Command::Put(put), guard, memory }).await?;
         match value {
             Reply::Op { revision, reply: OpReply::Put { prev, .. } } => {
+                Done::one(&self.inner.done.puts);
+                self.inner.done.put_bytes.fetch_add(bytes, Ordering::Relaxed);
                 let prev_kv = prev.map(convert::key_value);
                 Ok(answer(pb::PutResponse { header: self.header(revision), prev_kv }, memory))
             }
@@ -75,12 +81,14 @@ impl Kv for Door {
         if self.read(true, move |versions| versions.is_large(&asked)).await? {
             let keys = delete.keys;
             let (deleted, revision) = self.block(Lane::Writes, move |versions| versions.delete_many(&keys)).await?;
+            Done::one(&self.inner.done.deletes);
             let header = self.header(revision);
             return Ok(Response::new(pb::DeleteRangeResponse { header, deleted, prev_kvs: Vec::new() }));
         }
         let Held { value, memory } = self.command(Asked { command: Command::Delete(delete), guard, memory }).await?;
         match value {
             Reply::Op { revision, reply: OpReply::Deleted { deleted, .. } } => {
+                Done::one(&self.inner.done.deletes);
                 Ok(answer(convert::delete_response(deleted, self.header(revision)), memory))
             }
             _ => Err(unexpected()),
@@ -111,6 +119,7 @@ impl Kv for Door {
                 Held { .. } => return Err(unexpected()),
             }
         };
+        self.inner.done.note(&reply);
         match reply {
             OpReply::Txn { succeeded, replies, .. } => {
                 Ok(answer(convert::txn_response(succeeded, replies, self.header(revision)), memory))

@@ -3,6 +3,7 @@
 use crate::alarm;
 use crate::auth::{Access, Credentials};
 use crate::door::{Door, answer};
+use crate::metrics::Done;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::lease_server::Lease;
 use ramekin_base::Lane;
@@ -30,6 +31,7 @@ impl Lease for Door {
         let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
         let id = if id == 0 { new_id() } else { id };
         let (revision, lease) = self.block(Lane::Writes, move |versions| versions.grant(id, ttl)).await?;
+        Done::one(&self.inner.done.granted);
         let header = self.header(revision);
         Ok(Response::new(pb::LeaseGrantResponse { header, id, ttl: lease.ttl, error: String::new() }))
     }
@@ -46,6 +48,7 @@ impl Lease for Door {
             versions.revoke(id)
         };
         let revision = self.block(Lane::Writes, revoke).await?;
+        Done::one(&self.inner.done.revoked);
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(revision) }))
     }
 
@@ -66,6 +69,9 @@ impl Lease for Door {
                 }
                 let revision = *door.inner.host.changed.borrow();
                 let ttl = door.versions().renew(id);
+                if ttl > 0 {
+                    Done::one(&door.inner.done.renewed);
+                }
                 Ok(pb::LeaseKeepAliveResponse { header: door.header(revision), id, ttl })
             }
         });

@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   connection ─► HTTP/2 ─► gRPC: KV, Watch, Lease, Cluster, Maintenance ─► a command, or a read of a view
-//!              └► HTTP/1 ─► /v3/...: the same calls as JSON · /version, /health, /livez, /readyz
+//!              └► HTTP/1 ─► /v3/...: the same calls as JSON · /version, /health, /livez, /readyz, /metrics
 //!
+//!   listen.rs             sockets and TLS        calls.rs        calls, counted by what became of them
 //!   serve.rs · drive.rs   connections            kv.rs           reads on the reader pool, changes as commands
 //!   booked.rs   bodies, booked as they come      watch.rs        one task a stream: positions, no queues of events
 //!   convert.rs  wire ◄─► store                   errors.rs       etcd's texts with their codes
@@ -17,6 +18,7 @@
 mod alarm;
 mod auth;
 mod booked;
+mod calls;
 mod cluster;
 mod convert;
 mod database;
@@ -26,13 +28,17 @@ mod election;
 mod errors;
 mod gateway;
 mod hash;
+mod health;
 mod http;
 mod kv;
 mod lease;
+mod listen;
 mod lock;
 mod maintenance;
+mod metrics;
 mod queue;
 mod range_stream;
+mod reflection;
 mod schema;
 mod serve;
 mod snapshot;
@@ -41,7 +47,9 @@ mod tests;
 mod watch;
 
 pub use database::Database;
-pub use door::{Door, Host, Job};
+pub use door::{Door, Host, Job, VERSION as ETCD_VERSION};
+pub use listen::{Listener, Serves, Socket};
+pub use metrics::Usage;
 pub use serve::serve;
 
 /// The wire's messages and services, with the codec of `tonic_prost`.

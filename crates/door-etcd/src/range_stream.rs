@@ -32,11 +32,10 @@ pub(crate) fn begin(
     asked: pb::RangeRequest,
     caller: Result<Caller, Status>,
 ) -> Result<Response<Chunks>, Status> {
-    let asked = convert::range(asked).map_err(|error| status(&error))?;
+    let mut asked = convert::range(asked).map_err(|error| status(&error))?;
     asked.check().map_err(|error| status(&error))?;
-    if asked.order != Order::None && (asked.order, asked.sort_by) != (Order::Ascend, SortBy::Key)
-        || asked.sort_by != SortBy::Key
-    {
+    // Without an order each chunk is sorted by itself, by what is named: etcd does so.
+    if asked.order != Order::None && (asked.order, asked.sort_by) != (Order::Ascend, SortBy::Key) {
         return Err(Status::unimplemented("RangeStream does not support custom sort orders"));
     }
     if [asked.min_mod, asked.max_mod, asked.min_create, asked.max_create].iter().any(|bound| *bound != 0) {
@@ -44,8 +43,12 @@ pub(crate) fn begin(
     }
     caller?.may(Access::Read, &asked.keys)?;
     door.check_sound()?;
+    // It is read in the order of keys, so that no chunk leaves any out.
+    let shown = Shown { sort_by: asked.sort_by, keys_only: asked.keys_only };
+    asked.keys_only &= shown.sort_by != SortBy::Value;
+    asked.sort_by = SortBy::Key;
     let (send, sent) = mpsc::channel(1);
-    let task = Task { door: door.clone(), send, per_chunk: FIRST, begun_at: 0 };
+    let task = Task { shown, door: door.clone(), send, per_chunk: FIRST, begun_at: 0 };
     tokio::spawn(task.run(asked));
     let mut held = None;
     // What pays for a chunk is let go of when the next one is taken.
@@ -59,7 +62,30 @@ pub(crate) fn begin(
     Ok(Response::new(Box::pin(chunks)))
 }
 
+/// What becomes of a chunk that was read.
+struct Shown {
+    sort_by: SortBy,
+    keys_only: bool,
+}
+
+impl Shown {
+    fn of(&self, mut value: RangeReply) -> RangeReply {
+        match self.sort_by {
+            SortBy::Key => {}
+            SortBy::Version => value.kvs.sort_by_key(|kv| kv.version),
+            SortBy::Create => value.kvs.sort_by_key(|kv| kv.create_revision),
+            SortBy::Mod => value.kvs.sort_by_key(|kv| kv.mod_revision),
+            SortBy::Value => value.kvs.sort_by(|one, other| one.value.cmp(&other.value)),
+        }
+        if self.keys_only {
+            value.kvs.iter_mut().for_each(|kv| kv.value = Vec::new());
+        }
+        value
+    }
+}
+
 struct Task {
+    shown: Shown,
     door: Door,
     send: mpsc::Sender<Result<Chunk, Status>>,
     per_chunk: i64,
@@ -95,10 +121,10 @@ impl Task {
                 let counted = self.read(Range { revision: asked.revision, ..whole }).await?;
                 return self.last(value, memory, Some(counted.value.count)).await;
             }
-            if let Some(kv) = value.kvs.last() {
-                asked.keys.key = [&kv.key[..], &[0]].concat();
+            if let Some(last) = value.kvs.last().map(|kv| &kv.key) {
+                asked.keys.key = [&last[..], &[0]].concat();
             }
-            let response = convert::range_response(RangeReply { more: false, ..value }, None);
+            let response = convert::range_response(self.shown.of(RangeReply { more: false, ..value }), None);
             let (bytes, usual) = (response.encoded_len(), self.door.inner.host.max_request_bytes);
             if bytes < usual / 2 {
                 self.per_chunk = (2 * self.per_chunk).min(MOST);
@@ -118,7 +144,8 @@ impl Task {
     async fn last(&self, value: RangeReply, memory: Option<Reservation>, count: Option<i64>) -> Result<(), Status> {
         let count = count.unwrap_or(value.count);
         let begun_at = if self.begun_at == 0 { value.revision } else { self.begun_at };
-        let response = convert::range_response(RangeReply { count, ..value }, self.door.header(begun_at));
+        let response =
+            convert::range_response(self.shown.of(RangeReply { count, ..value }), self.door.header(begun_at));
         // Whoever asked may be gone.
         _ = self.send(response, memory).await;
         Ok(())

@@ -1,10 +1,14 @@
 //! Connections: HTTP/2 and HTTP/1 on one port, told apart by their first bytes.
 
+use crate::auth::CommonName;
 use crate::booked::{BookedBody, HeldBody};
+use crate::calls::Call;
 use crate::door::Door;
 use crate::drive::{Gathered, Open};
 use crate::gateway;
 use crate::http;
+use crate::listen::{Accepted, Accepts, Listener, Serves, Stream, TLS_BYTES, secured};
+use crate::reflection;
 use crate::wire::etcdserverpb::auth_server::AuthServer;
 use crate::wire::etcdserverpb::cluster_server::ClusterServer;
 use crate::wire::etcdserverpb::kv_server::KvServer;
@@ -13,21 +17,23 @@ use crate::wire::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::wire::etcdserverpb::watch_server::WatchServer;
 use crate::wire::v3electionpb::election_server::ElectionServer;
 use crate::wire::v3lockpb::lock_server::LockServer;
-use ::http::{Request, Response};
+use ::http::{Method, Request, Response};
+use bytes::Bytes;
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use ramekin_base::{Error, Result};
-use ramekin_memory::Reservation;
+use ramekin_memory::{Account, Reservation};
+use rustls::ServerConfig;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tonic::Status;
 use tonic::body::Body;
 use tonic::service::Routes;
 use tower::ServiceExt;
@@ -41,45 +47,99 @@ const SEND_BUFFER: usize = 64 << 10;
 /// Streams of one connection at a time.
 const STREAMS: u32 = 10_000;
 
-/// Serves until `stop` is done; it says until when open requests may end, before they are cut.
-pub async fn serve(listener: TcpListener, door: Door, stop: impl Future<Output = Instant> + Send) -> Result<()> {
-    let routes = routes(&door);
-    let seats = Arc::new(Semaphore::new(door.inner.host.connections));
-    let account = door.inner.host.account.child("connections", "connections x 48 KiB");
+/// While the door closes it looks so often whether what ends by itself has ended.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What all listeners share.
+struct Shared {
+    door: Door,
+    routes: Routes,
+    seats: Arc<Semaphore>,
+    account: Account,
+    ending: watch::Receiver<bool>,
+}
+
+/// Serves until `stop` is done; it says until when open requests may end, before they are cut. Streams have no end and are cut as soon
+/// as nothing else is open.
+pub async fn serve(
+    listeners: Vec<Listener>,
+    door: Door,
+    stop: impl Future<Output = Instant> + Send,
+) -> ramekin_base::Result<()> {
     let (end, ending) = watch::channel(false);
-    let mut open = JoinSet::new();
-    tokio::pin!(stop);
-    let cut = loop {
-        let accepted = tokio::select! {
-            cut = &mut stop => break cut,
-            accepted = accept(&listener, &seats) => accepted,
-            Some(_) = open.join_next(), if !open.is_empty() => continue,
-        };
-        let (stream, seat) = accepted?;
-        // Without memory for it a connection ends; whoever is there goes on.
-        let Ok(memory) = account.try_reserve(CONNECTION_BYTES) else { continue };
-        let connection = connection(door.clone(), routes.clone(), stream, memory, ending.clone());
-        open.spawn(async move {
-            let _seat = seat;
-            connection.await;
-        });
-    };
-    drop(listener);
+    let host = &door.inner.host;
+    let shared = Arc::new(Shared {
+        routes: routes(&door),
+        seats: Arc::new(Semaphore::new(host.connections)),
+        account: host.account.child("connections", "connections x 48 KiB, with TLS 96 KiB"),
+        door: door.clone(),
+        ending,
+    });
+    let mut serving = JoinSet::new();
+    for listener in listeners {
+        let Listener { socket, tls, is_mixed, names_users, serves } = listener;
+        let tls = tls.map(|tls| (tls, is_mixed));
+        let peer = Peer { name: None, is_secured: tls.is_some(), names_users, serves };
+        serving.spawn(listen(Accepts::new(socket)?, tls, peer, shared.clone()));
+    }
+    tracing::info!("ready to serve client requests, of etcd's clients, at {}", host.listening.join(", "));
+    let cut = stop.await;
     _ = end.send(true);
-    _ = timeout_at(cut, async { while open.join_next().await.is_some() {} }).await;
-    open.shutdown().await;
+    let ended = async {
+        while !serving.is_empty() && door.inner.calls.is_busy() {
+            sleep(LOOK).await;
+        }
+        // Answers leave.
+        _ = timeout(10 * LOOK, async { while serving.join_next().await.is_some() {} }).await;
+    };
+    _ = timeout_at(cut, ended).await;
+    serving.shutdown().await;
     door.stop();
     Ok(())
 }
 
-async fn accept(
-    listener: &TcpListener,
-    seats: &Arc<Semaphore>,
-) -> Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
-    let seat = seats.clone().acquire_owned().await.map_err(|_| Error::bug("the seats of connections are closed"))?;
+/// Accepts until the door closes, then waits for its connections.
+async fn listen(accepts: Accepts, tls: Option<(Arc<ServerConfig>, bool)>, peer: Peer, shared: Arc<Shared>) {
+    let mut open = JoinSet::new();
+    let mut ending = shared.ending.clone();
+    let bytes = CONNECTION_BYTES + if tls.is_some() { TLS_BYTES } else { 0 };
     loop {
-        match listener.accept().await {
-            Ok((stream, _)) => return Ok((stream, seat)),
+        let (stream, seat) = tokio::select! {
+            _ = ending.wait_for(|ends| *ends) => break,
+            accepted = accept(&accepts, &shared.seats) => match accepted {
+                Some(accepted) => accepted,
+                None => break,
+            },
+            Some(_) = open.join_next(), if !open.is_empty() => continue,
+        };
+        // Without memory for it a connection ends; whoever is there goes on.
+        let Ok(memory) = shared.account.try_reserve(bytes) else { continue };
+        let (tls, shared, mut peer) = (tls.clone(), shared.clone(), peer.clone());
+        open.spawn(async move {
+            let _held = (seat, memory);
+            let stream = match tls {
+                Some((tls, is_mixed)) if !is_mixed || stream.speaks_tls().await => {
+                    let Some((stream, name)) = secured(stream.stream(), tls).await else { return };
+                    peer.name = name.filter(|_| peer.names_users);
+                    stream
+                }
+                _ => {
+                    peer.is_secured = false;
+                    stream.stream()
+                }
+            };
+            connection(&shared, stream, peer).await;
+        });
+    }
+    drop(accepts);
+    while open.join_next().await.is_some() {}
+}
+
+async fn accept(accepts: &Accepts, seats: &Arc<Semaphore>) -> Option<(Accepted, OwnedSemaphorePermit)> {
+    let seat = seats.clone().acquire_owned().await.ok()?;
+    loop {
+        match accepts.accept().await {
+            Ok(stream) => return Some((stream, seat)),
             Err(error) => {
                 // Out of file descriptors, or the client is gone again.
                 tracing::warn!("a connection could not be accepted: {error}");
@@ -100,17 +160,21 @@ fn routes(door: &Door) -> Routes {
         .add_service(AuthServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(ClusterServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(MaintenanceServer::new(door.clone()).max_decoding_message_size(most))
+        // The door serves or is closed: the state of "" never changes.
+        .add_service(tonic_health::server::health_reporter().1)
         .prepare()
 }
 
-async fn connection(
-    door: Door,
-    routes: Routes,
-    stream: TcpStream,
-    _memory: Reservation,
-    mut ending: watch::Receiver<bool>,
-) {
-    _ = stream.set_nodelay(true);
+/// Who is at the other end of a connection, and what it may ask.
+#[derive(Clone)]
+struct Peer {
+    name: Option<CommonName>,
+    is_secured: bool,
+    names_users: bool,
+    serves: Serves,
+}
+
+async fn connection(shared: &Shared, stream: Stream, peer: Peer) {
     let mut open = Open::default();
     let mut server = auto::Builder::new(open.streams());
     server
@@ -123,10 +187,12 @@ async fn connection(
         .keep_alive_interval(Duration::from_secs(2 * 3600))
         .keep_alive_timeout(Duration::from_secs(20));
     server.http1().timer(TokioTimer::new());
-    let service = service_fn(move |request| answer(door.clone(), routes.clone(), request));
+    let (door, routes) = (shared.door.clone(), shared.routes.clone());
+    let service = service_fn(move |request| answer(door.clone(), routes.clone(), peer.clone(), request));
     let gathered = Gathered::new(stream);
     let connection = server.serve_connection(TokioIo::new(gathered.clone()), service);
     tokio::pin!(connection);
+    let mut ending = shared.ending.clone();
     tokio::select! {
         () = open.drive(connection.as_mut(), &gathered) => return,
         _ = ending.wait_for(|ends| *ends) => connection.as_mut().graceful_shutdown(),
@@ -139,30 +205,68 @@ fn is_stream(path: &str) -> bool {
     matches!(path, "/etcdserverpb.Watch/Watch" | "/etcdserverpb.Lease/LeaseKeepAlive")
 }
 
-async fn answer(
-    door: Door,
-    routes: Routes,
-    request: Request<Incoming>,
-) -> std::result::Result<Response<HeldBody<Body>>, Infallible> {
+type Answer = Response<HeldBody<Body>>;
+
+async fn answer(door: Door, routes: Routes, peer: Peer, request: Request<Incoming>) -> Result<Answer, Infallible> {
     let is_grpc = request
         .headers()
         .get(::http::header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-    if !is_grpc && gateway::is_here(request.uri().path()) {
-        return Ok(gateway::answer(&door, routes, request).await);
+    Ok(match is_grpc {
+        true if matches!(peer.serves, Serves::All | Serves::Grpc) => call(door, routes, peer.name, request).await,
+        true => held(http::not_found()),
+        false => plain(door, routes, &peer, request).await,
+    })
+}
+
+fn held(answer: Response<Full<Bytes>>) -> Answer {
+    answer.map(|body| HeldBody::new(Body::new(body), None))
+}
+
+/// Answers what is not gRPC.
+async fn plain(door: Door, routes: Routes, peer: &Peer, request: Request<Incoming>) -> Answer {
+    let (uri, method) = (request.uri().clone(), request.method().clone());
+    if let Some(refused) = http::refused_host(&door, &uri, request.headers(), peer.is_secured) {
+        return held(refused);
     }
-    if !is_grpc {
-        let answer = http::answer(&door, request.method(), request.uri().path());
-        return Ok(answer.map(|body| HeldBody::new(Body::new(body), None)));
-    }
+    let origin = http::allowed_origin(&door, request.headers());
+    let is_call =
+        door.inner.host.gateway && matches!(peer.serves, Serves::All | Serves::Http) && gateway::is_here(uri.path());
+    let open = Call::plain(&door, !gateway::is_endless(uri.path()));
+    let mut answer = match is_call {
+        _ if method == Method::OPTIONS => held(Response::default()),
+        true => gateway::answer(&door, routes, request).await,
+        false => held(http::answer(&door, &method, &uri, peer.serves).await),
+    };
+    http::allow(answer.headers_mut(), origin);
+    answer.map(|body| body.of(open))
+}
+
+/// Answers a call of gRPC.
+async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Request<Incoming>) -> Answer {
     let (mut parts, body) = request.into_parts();
+    let mut call = Call::begin(&door, parts.uri.path(), &parts.headers);
+    let version = parts.headers.get("client-api-version");
+    if version.is_some_and(|version| std::str::from_utf8(version.as_bytes()).is_err()) {
+        let refused = Status::invalid_argument("etcdserver: invalid client api version").into_http::<Body>();
+        call.hears(refused.headers());
+        return refused.map(|body| HeldBody::new(body, None).of(call));
+    }
     let shape = (is_stream(parts.uri.path()), door.message_most());
-    let (body, bookings) = BookedBody::new(body, door.inner.bodies.clone(), shape);
+    let (body, bookings) = BookedBody::new(body, door, shape);
     parts.extensions.insert(bookings);
+    if let Some(name) = name {
+        parts.extensions.insert(name);
+    }
+    let routes = match reflection::is_here(parts.uri.path()) {
+        true => reflection::routes().unwrap_or(routes),
+        false => routes,
+    };
     let response = match routes.oneshot(Request::from_parts(parts, Body::new(body))).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
+    call.hears(response.headers());
     let held = response.extensions().get::<Arc<Reservation>>().cloned();
-    Ok(response.map(|body| HeldBody::new(body, held)))
+    response.map(|body| HeldBody::new(body, held).of(call))
 }

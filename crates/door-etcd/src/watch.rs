@@ -9,6 +9,7 @@
 use crate::auth::{Access, Credentials};
 use crate::convert;
 use crate::door::Door;
+use crate::metrics::Open;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::watch_request::RequestUnion;
 use crate::wire::etcdserverpb::watch_server::Watch;
@@ -17,6 +18,7 @@ use ramekin_memory::Reservation;
 use ramekin_versions::{Event, Events, KeyRange, errors};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
@@ -50,6 +52,7 @@ struct Watcher {
     /// Something was sent since the last look at progress.
     is_busy: bool,
     _memory: Reservation,
+    _open: Open,
 }
 
 /// The watchers of a stream.
@@ -130,6 +133,7 @@ struct Task {
     out: VecDeque<pb::WatchResponse>,
     /// Pays for what waits to be sent.
     held: Option<Reservation>,
+    _open: Open,
 }
 
 #[tonic::async_trait]
@@ -142,7 +146,8 @@ impl Watch for Door {
     ) -> Result<Response<Self::WatchStream>, Status> {
         let (send, sent) = mpsc::channel(1);
         let (watchers, out, credentials) = (Watchers::default(), VecDeque::new(), Credentials::from(&request));
-        let task = Task { door: self.clone(), credentials, watchers, out, held: None };
+        let open = Open::new(self, |done| &done.streams);
+        let task = Task { door: self.clone(), credentials, watchers, out, held: None, _open: open };
         tokio::spawn(task.run(request.into_inner(), send));
         Ok(Response::new(Box::pin(ReceiverStream::new(sent))))
     }
@@ -263,6 +268,7 @@ impl Task {
             fragment: create.fragment,
             is_busy: false,
             _memory: memory,
+            _open: Open::new(&self.door, |done| &done.watchers),
         };
         self.watchers.add(id, watcher);
         self.push(newest, pb::WatchResponse { watch_id: id, created: true, ..pb::WatchResponse::default() });
@@ -341,6 +347,7 @@ impl Task {
         for (id, events) in events {
             let Some(watcher) = self.watchers.all.get_mut(&id) else { continue };
             watcher.is_busy = true;
+            self.door.inner.done.events.fetch_add(events.len() as u64, Ordering::Relaxed);
             let (prev_kv, fragment, is_synced) = (watcher.prev_kv, watcher.fragment, watcher.is_synced);
             let mut send = |revision: i64, events: &[&Event]| {
                 let made = events.iter().map(|event| {

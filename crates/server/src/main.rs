@@ -9,6 +9,7 @@
 //!                 ├─ plan     memory and speed of collections to be
 //!                 ├─ lab      measurements of servers and disks
 //!                 └─ version
+//!        └─ called `etcd`: its flags ─► serve, with that door alone
 //! ```
 
 mod check;
@@ -27,6 +28,7 @@ mod process;
 mod serve;
 mod settings;
 mod tls;
+mod usage;
 
 use exit::{Exit, Failure};
 use ramekin_base::Error;
@@ -40,6 +42,11 @@ pub const API_VERSION: &str = "1.19.0";
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+    let called = arguments.next().unwrap_or_default();
+    if called.rsplit('/').next() == Some(etcd::NAME) {
+        return end(etcd::NAME, etcd::run(&arguments.collect::<Vec<_>>()));
+    }
     let matches = cli::command().get_matches();
     let Some((name, arguments)) = matches.subcommand() else { return ExitCode::from(Exit::Usage as u8) };
     let done = match name {
@@ -54,11 +61,16 @@ fn main() -> ExitCode {
         // The command line knows no other.
         other => Err(Failure::usage(Error::bug(format!("ramekin {other} leads nowhere")))),
     };
+    end("ramekin", done)
+}
+
+/// Says what went wrong, if anything did.
+fn end(name: &str, done: Result<(), Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::from(Exit::Done as u8),
         Err(Failure { exit, error }) => {
             // Standard error may be closed; there is nobody left to tell then.
-            let _ = writeln!(std::io::stderr(), "ramekin: {error}");
+            let _ = writeln!(std::io::stderr(), "{name}: {error}");
             ExitCode::from(exit as u8)
         }
     }

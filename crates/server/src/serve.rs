@@ -38,7 +38,11 @@ const CLOSING_MOST: Duration = Duration::from_secs(2);
 const PART_LEAST: Duration = Duration::from_millis(100);
 
 pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
-    let settings = Settings::load(flags).map_err(Failure::usage)?;
+    start(Settings::load(flags).map_err(Failure::usage)?)
+}
+
+/// Serves with these settings until a signal.
+pub fn start(settings: Settings) -> Result<(), Failure> {
     tracing_subscriber::fmt()
         .with_max_level(settings.log_level)
         .with_writer(std::io::stderr)
@@ -56,7 +60,7 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     let folder = Folder::take(&settings.data, settings.io)
         .map_err(|error| Failure::of_data(error.at(settings.data.display())))?;
     let listener = settings.http.as_deref().map(|address| listen("http", address)).transpose()?;
-    let etcd_listener = settings.etcd.as_deref().map(|address| listen("etcd", address)).transpose()?;
+    let etcd_bound = settings.etcd.as_ref().map(etcd::bind).transpose()?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(DOOR_THREADS)
         .max_blocking_threads(BLOCKING_THREADS)
@@ -87,13 +91,10 @@ pub fn run(flags: &clap::ArgMatches) -> Result<(), Failure> {
     opening.abort();
     let node = opened?;
     announce(&settings, &node, listener.as_ref(), tls.is_some());
-    let versions = match etcd_listener {
-        Some(listener) => {
+    let versions = match etcd_bound {
+        Some(bound) => {
             let store = etcd::open_store(&node).map_err(|error| Failure::of_data(explain(error, &settings)))?;
-            if let Ok(address) = listener.local_addr() {
-                tracing::info!("etcd on http://{address}; ready to serve client requests");
-            }
-            Some((store, listener))
+            Some((store, bound))
         }
         None => None,
     };
@@ -127,7 +128,7 @@ fn close(node: &Node, versions: Option<&etcd::Hosted>) {
 struct Doors {
     listener: Option<TcpListener>,
     tls: Option<Arc<rustls::ServerConfig>>,
-    versions: Option<(etcd::Store, TcpListener)>,
+    versions: Option<(etcd::Store, etcd::Bound)>,
 }
 
 /// What is left of a stop that is to end then.
@@ -163,21 +164,24 @@ fn in_time(job: &'static str, at_most: Duration, work: impl FnOnce() + Send + 's
 
 /// Binds the address of a door, which an option names.
 fn listen(option: &str, address: &str) -> Result<TcpListener, Failure> {
-    let failure = |error: std::io::Error| {
-        let next = match error.kind() {
-            std::io::ErrorKind::AddrInUse => {
-                format!("another process listens there; stop it or choose another --{option}")
-            }
-            std::io::ErrorKind::PermissionDenied => {
-                format!("a port below 1024 needs CAP_NET_BIND_SERVICE; choose another --{option}, or grant it")
-            }
-            _ => format!("choose another --{option}"),
-        };
-        Failure::new(Exit::Address, Error::io(format!("cannot listen on {address}: {error}; {next}")))
-    };
+    let failure = |error: std::io::Error| not_bound(&format!("--{option}"), address, &error);
     let listener = TcpListener::bind(address).map_err(failure)?;
     listener.set_nonblocking(true).map_err(failure)?;
     Ok(listener)
+}
+
+/// Says what to do about an address that cannot be bound, which an option names.
+pub fn not_bound(option: &str, address: &str, error: &std::io::Error) -> Failure {
+    let next = match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("another process listens there; stop it or choose another {option}")
+        }
+        std::io::ErrorKind::PermissionDenied => {
+            format!("a port below 1024 needs CAP_NET_BIND_SERVICE; choose another {option}, or grant it")
+        }
+        _ => format!("choose another {option}"),
+    };
+    Failure::new(Exit::Address, Error::io(format!("cannot listen on {address}: {error}; {next}")))
 }
 
 /// Adds what to do about it, where the floors below cannot know.
@@ -198,7 +202,8 @@ fn explain(error: Error, settings: &Settings) -> Error {
 fn announce(settings: &Settings, node: &Node, listener: Option<&TcpListener>, tls: bool) {
     tracing::info!("ramekin {VERSION}, process {}", std::process::id());
     tracing::info!("memory {} from {}", Size(settings.memory), settings.memory_from);
-    node.notes().iter().for_each(|note| tracing::info!("{note}"));
+    let of_etcd = settings.etcd.iter().flat_map(|member| &member.notes);
+    node.notes().iter().chain(of_etcd).for_each(|note| tracing::info!("{note}"));
     tracing::info!("data in {}", settings.data.display());
     match listener.and_then(|listener| listener.local_addr().ok()) {
         Some(address) => tracing::info!("REST on http{}://{address}", if tls { "s" } else { "" }),
@@ -218,9 +223,11 @@ async fn serve(
     let (stop_etcd, etcd_stopped) = oneshot::channel::<Instant>();
     node.make_way_for_doors();
     let rest = door::open(settings, node, clock, doors.listener, doors.tls, door_stopped)?;
-    let etcd = match doors.versions {
-        Some((store, listener)) => Some(etcd::open(settings, node, &store, listener, etcd_stopped)?),
-        None => None,
+    let etcd = match (doors.versions, &settings.etcd) {
+        (Some((store, bound)), Some(member)) => {
+            Some(etcd::open((member, settings.connections), node, &store, bound, etcd_stopped)?)
+        }
+        _ => None,
     };
     let mut door = tokio::spawn(async move {
         let etcd = async move {

@@ -3,6 +3,7 @@
 //! Besides the disk crate this is the only place that reads a file: the configuration, certificates and
 //! keys. They are read once at the start, are bounded, and hold no data.
 
+use crate::etcd::Member;
 use crate::options::{Resolved, mistyped_variables};
 use ramekin_base::{Error, Result, Size};
 use ramekin_disk::Engine;
@@ -23,7 +24,7 @@ pub struct Settings {
     pub memory_from: String,
     /// `None`: the door is off.
     pub http: Option<String>,
-    pub etcd: Option<String>,
+    pub etcd: Option<Member>,
     pub io: Option<Engine>,
     pub api_key: Option<String>,
     pub read_only_api_key: Option<String>,
@@ -57,6 +58,15 @@ impl Settings {
         Self::typed(&Resolved::from_sources(flag, variable, table)?, warnings)
     }
 
+    /// Of a process called `etcd`: what is not etcd's stands in the environment. No other door is open where it names none.
+    pub fn of_etcd(member: Member) -> Result<Self> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let http = variable("RAMEKIN_HTTP").filter(|address| !address.is_empty());
+        let flag = |name: &str| (name == "http").then(|| http.clone().unwrap_or_else(|| "off".to_owned()));
+        let settings = Self::typed(&Resolved::from_sources(flag, variable, None)?, Vec::new())?;
+        Ok(Self { data: member.data.clone(), log_level: member.log_level, etcd: Some(member), ..settings })
+    }
+
     fn typed(all: &Resolved, warnings: Vec<String>) -> Result<Self> {
         let text = |name: &str| all.get(name).map(str::to_owned);
         let place = |name: &str| all.place(name).unwrap_or_default();
@@ -69,13 +79,15 @@ impl Settings {
             (None, None) => None,
             _ => return Err(Error::invalid("--tls-cert and --tls-key belong together; give both or none")),
         };
+        let address = text("etcd").filter(|address| address != "off");
+        let etcd = address.map(|address| Member::beside(&address, tls.as_ref())).transpose()?;
         let level = all.get("log-level").and_then(|level| level.parse().ok());
         Ok(Self {
             data: text("data").unwrap_or_default().into(),
             memory,
             memory_from,
             http: text("http").filter(|address| address != "off"),
-            etcd: text("etcd").filter(|address| address != "off"),
+            etcd,
             io: all.get("io").map(str::parse).transpose()?,
             api_key: text("api-key"),
             read_only_api_key: text("read-only-api-key"),

@@ -1,38 +1,72 @@
 //! TLS by files: a certificate chain and its key in PEM.
 
+use crate::etcd::Tls;
 use crate::settings::read_file;
 use ramekin_base::{Error, Result};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use std::path::Path;
 use std::sync::Arc;
 
-/// The door's side.
+/// The side of the REST door.
 pub fn server(cert: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
-    let chain = certificates(cert)?;
-    let private = PrivateKeyDer::from_pem_slice(&read_file(key)?)
-        .map_err(|error| Error::invalid(format!("no private key in PEM is in it: {error}")).at(key.display()))?;
-    let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::bug(error.to_string()))?
-        .with_no_client_auth()
-        .with_single_cert(chain, private)
-        .map_err(|error| Error::invalid(format!("certificate and key do not fit: {error}")).at(cert.display()))?;
+    let mut config = of_files(cert, key, rustls::DEFAULT_VERSIONS, None)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(Arc::new(config))
 }
 
-/// The side of `ramekin memory https://...`, which trusts the given certificates only.
-pub fn client(trusted: &Path) -> Result<Arc<ClientConfig>> {
+/// The side of etcd's door, which may want certificates of its clients.
+pub fn of_member(tls: &Tls) -> Result<Arc<ServerConfig>> {
+    let versions = [(tls.has_1_2, &rustls::version::TLS12), (tls.has_1_3, &rustls::version::TLS13)];
+    let versions: Vec<_> = versions.into_iter().filter(|(has, _)| *has).map(|(_, version)| version).collect();
+    let mut config = of_files(&tls.cert, &tls.key, &versions, tls.clients.as_deref())?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// `clients` signed the certificate that each client has to show; `None`: they show none.
+fn of_files(
+    cert: &Path,
+    key: &Path,
+    versions: &[&'static SupportedProtocolVersion],
+    clients: Option<&Path>,
+) -> Result<ServerConfig> {
+    let chain = certificates(cert)?;
+    let private = PrivateKeyDer::from_pem_slice(&read_file(key)?)
+        .map_err(|error| Error::invalid(format!("no private key in PEM is in it: {error}")).at(key.display()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| Error::bug(error.to_string()))?;
+    let builder = match clients {
+        Some(path) => {
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider).build();
+            let wrong = |error: VerifierBuilderError| Error::invalid(error.to_string()).at(path.display());
+            builder.with_client_cert_verifier(verifier.map_err(wrong)?)
+        }
+        None => builder.with_no_client_auth(),
+    };
+    builder
+        .with_single_cert(chain, private)
+        .map_err(|error| Error::invalid(format!("certificate and key do not fit: {error}")).at(cert.display()))
+}
+
+fn roots(trusted: &Path) -> Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates(trusted)? {
         roots.add(certificate).map_err(|error| Error::invalid(error.to_string()).at(trusted.display()))?;
     }
+    Ok(roots)
+}
+
+/// The side of `ramekin memory https://...`, which trusts the given certificates only.
+pub fn client(trusted: &Path) -> Result<Arc<ClientConfig>> {
     let config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|error| Error::bug(error.to_string()))?
-        .with_root_certificates(roots)
+        .with_root_certificates(roots(trusted)?)
         .with_no_client_auth();
     Ok(Arc::new(config))
 }

@@ -27,6 +27,7 @@ const MAY_READ_FILES: &[(&str, &str)] = &[
         "crates/server/src/process.rs",
         "opens its own binary, to give its pages back to the kernel, and asks it about huge pages",
     ),
+    ("crates/server/src/usage.rs", "reads what /proc says of this process: no data"),
     ("crates/server/src/settings.rs", "reads configuration and certificates, once, before the disk is there"),
 ];
 

@@ -17,7 +17,7 @@ mod service;
 mod state;
 mod tokens;
 
-pub(crate) use caller::{Access, Caller, Credentials};
+pub(crate) use caller::{Access, Caller, CommonName, Credentials};
 pub(crate) use state::{ENABLED, REVISION, ROLE, State, USER};
 pub(crate) use tokens::Tokens;
 

@@ -1,33 +1,134 @@
-//! The wiring of etcd's door: a store of versions on the node's budget, and the door over it.
+//! etcd's door: a store of versions on the node's budget, and the door over it; beside vectors, or of a process called `etcd`.
 //!
 //! ```text
-//!   node.host("versions") ─► Versions, with a share of the budget ─► door_etcd::Host ─► serve(listener)
+//!   flags.rs, config.rs ─► member.rs ─► sockets (address.rs), TLS
+//!   node.host("versions") ─► Versions, with a share of the budget ─► door_etcd::Host ─► serve(listeners)
 //!        every half second: leases whose time is over are revoked, what a compaction left is removed
+//!        compaction.rs: by itself, where that is asked for
 //! ```
 
+mod address;
+mod compaction;
+mod config;
+mod flags;
+mod member;
+
+pub use member::{Member, Tls};
+
 use crate::exit::{Exit, Failure};
-use crate::settings::Settings;
-use ramekin_base::{Error, Lane, Result};
-use ramekin_door_etcd::{Door, Host, Job};
+use crate::settings::{Settings, read_file};
+use crate::usage::usage;
+use crate::{VERSION, print, serve, tls};
+use address::Address;
+use ramekin_base::{Error, Kind, Lane, Result};
+use ramekin_door_etcd::{Door, ETCD_VERSION, Host, Job, Listener, Serves, Socket};
 use ramekin_node::{Node, Tenant, Wants};
 use ramekin_versions::{Options, Versions};
+use rustls::ServerConfig;
 use std::future::Future;
-use std::net::TcpListener;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+/// The name of a process that is this door and no other.
+pub const NAME: &str = "etcd";
+
 /// Between two looks at leases whose time is over.
 const LOOK: Duration = Duration::from_millis(500);
-/// etcd's defaults.
-const PROGRESS_EVERY: Duration = Duration::from_secs(600);
-const MAX_TXN_OPS: usize = 128;
-const MAX_REQUEST_BYTES: usize = 1_572_864;
-const AUTH_TOKEN_TTL: Duration = Duration::from_secs(300);
-const BCRYPT_COST: u32 = 10;
-const PEER_URL: &str = "http://localhost:2380";
-const CLUSTER_TOKEN: &str = "etcd-cluster";
+
+/// What a process called `etcd` does, by its arguments.
+pub fn run(arguments: &[String]) -> Result<(), Failure> {
+    let said = flags::read(arguments, |name| std::env::var(name).ok()).map_err(Failure::usage)?;
+    if said.is_on("version", false) {
+        let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
+        return print(&format!("etcd Version: {ETCD_VERSION}\nServed by: ramekin {VERSION}\nOS/Arch: {os}/{arch}\n"));
+    }
+    if said.is_on("help", false) || said.is_on("h", false) {
+        return print(&flags::help());
+    }
+    let said = match said.get("config-file") {
+        Some(path) => read_config(Path::new(path)).map_err(Failure::usage)?,
+        None => said,
+    };
+    let member = Member::of(&said).map_err(Failure::usage)?;
+    if member.data.join("member").is_dir() {
+        let data = member.data.display();
+        let message = format!(
+            "{data} holds data of another etcd; choose another --data-dir, and take it over with \
+             `ramekin import etcd {data}/member/snap/db --data DIR`"
+        );
+        return Err(Failure::new(Exit::Folder, Error::unsupported(message)));
+    }
+    serve::start(Settings::of_etcd(member).map_err(Failure::usage)?)
+}
+
+fn read_config(path: &Path) -> Result<flags::Said> {
+    let text = String::from_utf8(read_file(path)?).map_err(|_| Error::malformed("the file is not UTF-8 text"));
+    text.and_then(|text| config::read(&text)).map_err(|error| error.at(path.display()))
+}
+
+/// Sockets that are bound, with what they serve, and how people call them.
+pub struct Bound {
+    listeners: Vec<Listener>,
+    names: Vec<String>,
+    /// Where calls are taken, as the member was told.
+    clients: Vec<String>,
+}
+
+/// Binds what a member listens on.
+pub fn bind(member: &Member) -> Result<Bound, Failure> {
+    let secured = member.tls.as_ref().map(tls::of_member).transpose().map_err(Failure::usage)?;
+    // HTTP that has addresses of its own is at those alone.
+    let clients = if member.http.is_empty() { Serves::All } else { Serves::Grpc };
+    let mut bound = Bound { listeners: Vec::new(), names: Vec::new(), clients: Vec::new() };
+    for (addresses, serves) in
+        [(&member.clients, clients), (&member.http, Serves::Http), (&member.metrics, Serves::Metrics)]
+    {
+        for address in addresses {
+            bind_one(&mut bound, address, serves, member, secured.as_ref())?;
+        }
+    }
+    Ok(bound)
+}
+
+fn bind_one(
+    bound: &mut Bound,
+    address: &Address,
+    serves: Serves,
+    member: &Member,
+    secured: Option<&Arc<ServerConfig>>,
+) -> Result<(), Failure> {
+    let sockets =
+        address.bind().map_err(|error| serve::not_bound("address for etcd's clients", &address.to_string(), &error))?;
+    let told = sockets.first().map(|socket| name_of(socket, address)).filter(|_| address.has_no_port());
+    if matches!(serves, Serves::All | Serves::Grpc) {
+        bound.clients.push(told.unwrap_or_else(|| address.to_string()));
+    }
+    for socket in sockets {
+        bound.names.push(name_of(&socket, address));
+        bound.listeners.push(Listener {
+            socket,
+            tls: secured.filter(|_| address.is_secured).cloned(),
+            is_mixed: address.is_mixed,
+            names_users: member.tls.as_ref().is_some_and(|tls| tls.names_users),
+            serves,
+        });
+    }
+    Ok(())
+}
+
+/// With the port that the kernel chose, where it was to choose one.
+fn name_of(socket: &Socket, address: &Address) -> String {
+    match socket {
+        Socket::Tcp(socket) => match socket.local_addr() {
+            Ok(bound) => Address::plain(&bound.to_string(), address.is_secured).to_string(),
+            Err(_) => address.to_string(),
+        },
+        Socket::Unix(_) => address.to_string(),
+    }
+}
 
 /// The store as one that shares the budget.
 pub struct Hosted(pub Versions);
@@ -91,43 +192,51 @@ pub fn open_store(node: &Node) -> Result<Store> {
 
 /// A future that serves until `stop` says when what is still open then is cut.
 pub fn open(
-    settings: &Settings,
+    (member, connections): (&Member, Option<usize>),
     node: &Node,
     store: &Store,
-    listener: TcpListener,
+    bound: Bound,
     stop: oneshot::Receiver<Instant>,
 ) -> Result<impl Future<Output = Result<()>> + Send + use<>, Failure> {
     let readers = node.readers().clone();
     let run: Arc<dyn Fn(Lane, Job) -> Result<()> + Send + Sync> = Arc::new(move |lane, job| readers.run(lane, job));
-    let failure = |error: std::io::Error| Failure::new(Exit::Address, Error::from(error));
-    let address = listener.local_addr().map_err(failure)?;
     let budget = node.budget().limit();
+    let Bound { listeners, names, clients } = bound;
     let host = Host {
         versions: store.hosted.0.clone(),
         run: run.clone(),
         changed: store.changed.clone(),
         account: node.budget().root().child("door", "").child("etcd", "connections + bodies"),
-        connections: settings.connections.unwrap_or((budget >> 16).clamp(16, 10_000) as usize),
-        name: "default".to_owned(),
-        client_urls: vec![format!("http://{address}")],
-        peer_urls: vec![PEER_URL.to_owned()],
-        cluster_token: CLUSTER_TOKEN.to_owned(),
-        progress_every: PROGRESS_EVERY,
-        max_txn_ops: MAX_TXN_OPS,
-        max_request_bytes: MAX_REQUEST_BYTES,
-        quota: None,
-        auth_token: "simple".to_owned(),
-        auth_token_ttl: AUTH_TOKEN_TTL,
-        bcrypt_cost: BCRYPT_COST,
+        connections: connections.unwrap_or((budget >> 16).clamp(16, 10_000) as usize),
+        name: member.name.clone(),
+        client_urls: if member.client_urls.is_empty() { clients } else { member.client_urls.clone() },
+        listening: names,
+        peer_urls: member.peer_urls.clone(),
+        cluster_token: member.cluster_token.clone(),
+        progress_every: member.progress_every,
+        max_txn_ops: member.max_txn_ops,
+        max_request_bytes: member.max_request_bytes,
+        quota: member.quota,
+        auth_token: member.auth.token.clone(),
+        auth_token_ttl: member.auth.token_ttl,
+        bcrypt_cost: member.auth.bcrypt_cost,
+        gateway: member.gateway,
+        cors: member.cors.clone(),
+        host_whitelist: member.host_whitelist.clone(),
+        usage,
     };
-    let door = Door::open(host).map_err(Failure::of_data)?;
-    let listener = tokio::net::TcpListener::from_std(listener).map_err(failure)?;
-    let versions = store.hosted.0.clone();
+    let (versions, retention) = (store.hosted.0.clone(), member.retention);
+    let door = Door::open(host).map_err(|error| match error.kind() {
+        Kind::Invalid => Failure::usage(error),
+        _ => Failure::of_data(error),
+    })?;
     Ok(async move {
         let keeping = tokio::spawn(keep(versions, run));
+        let compacting = retention.map(|retention| tokio::spawn(compaction::run(door.clone(), retention)));
         let stop = async move { stop.await.unwrap_or_else(|_| Instant::now()) };
-        let served = ramekin_door_etcd::serve(listener, door, stop).await;
+        let served = ramekin_door_etcd::serve(listeners, door, stop).await;
         keeping.abort();
+        compacting.inspect(tokio::task::JoinHandle::abort);
         served
     })
 }
