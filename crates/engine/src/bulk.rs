@@ -269,18 +269,25 @@ fn commit<S: Store>(inner: &Inner<S>, ranges: &[KeyRange], runs: &[TreeRun]) -> 
     if runs.is_empty() {
         return Ok(inner.exec.lock().core.seqno);
     }
-    let (mut answers, named) = {
+    let (mut answers, named, lost) = {
         let mut side = inner.log.lock();
         let _still = Still::of(inner);
         let answers = inner.lead(&mut side);
-        // A panic leaves an edit of which nobody knows whether a start finds it.
+        let was_closed = inner.files.storage.closed().is_some();
         let named = supervise::caught("an edit of the manifest", || Ok(name(inner, ranges, runs)));
-        (answers, named)
+        // A panic, or a sync that failed, leaves an edit of which nobody knows whether a start finds it.
+        let lost = match &named {
+            Err(panic) => Some(panic.clone()),
+            Ok(Err(error)) if !was_closed && inner.files.storage.closed().is_some() => Some(error.clone()),
+            Ok(_) => None,
+        };
+        lost.iter().for_each(|error| _ = inner.close_manifest(error));
+        (answers, named, lost)
     };
-    match &named {
-        Ok(Ok(_)) => {}
-        Ok(Err(_)) => discard(inner, runs),
-        Err(panic) => inner.lose_manifest(panic),
+    match (&named, &lost) {
+        (_, Some(error)) => inner.lose_manifest(error),
+        (Ok(Err(_)), _) => discard(inner, runs),
+        _ => {}
     }
     inner.after(&mut inner.exec.lock(), &mut answers);
     inner.tell(answers);

@@ -250,11 +250,16 @@ impl<S: Store> Inner<S> {
     }
 
     /// An edit of the manifest is written, or is not: nobody knows, so nothing may come after it.
-    pub(crate) fn lose_manifest(&self, error: &Error) {
+    pub(crate) fn close_manifest(&self, error: &Error) -> Error {
         let why =
             format!("writes are closed since the manifest could not be written ({error}); restart to open them again");
+        self.close_writes(why)
+    }
+
+    /// The same, and whoever waits is told.
+    pub(crate) fn lose_manifest(&self, error: &Error) {
         self.health.raise(Source::Manifest, Some(""), error, self.now_ms());
-        let closed = self.close_writes(why);
+        let closed = self.close_manifest(error);
         self.change(|exec| exec.refuse_for_good(&closed));
     }
 

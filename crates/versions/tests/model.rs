@@ -8,6 +8,7 @@ mod maps;
 
 use maps::Model;
 use maps::drawn::Drawing;
+use maps::found::{difference, read_all};
 use ramekin_base::{ManualClock, Result, Rng};
 use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_memory::Budget;
@@ -106,6 +107,7 @@ impl Life {
             (_, 22) => {
                 self.disk = Arc::new(self.disk.crash());
                 self.versions = open(&self.disk, &self.clock).unwrap();
+                assert_eq!(difference(&self.model, &read_all(&self.versions).unwrap()), None);
             }
             _ => {
                 self.check_events();

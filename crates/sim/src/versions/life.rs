@@ -1,10 +1,9 @@
 //! One life of a store of versions: from its start to a pulled plug.
 
-use super::maps::State;
+use super::maps::found::{Found, read_all};
 use super::plan::Plan;
-use super::worlds::Found;
 use crate::run::{End, damages, excused, unless_panic};
-use ramekin_base::{Clock, Error, Kind, ManualClock, Result};
+use ramekin_base::{Clock, Kind, ManualClock, Result};
 use ramekin_disk::sim::SimDisk;
 use ramekin_memory::{Budget, Reservation};
 use ramekin_pages::Pages;
@@ -15,8 +14,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 const FOLDER: &str = "/data/versions";
-/// Revisions and bytes that a look at all events takes at a time.
-const WINDOW: (i64, u64) = (50, 32 << 10);
 /// Nobody could renew a lease while the store was closed.
 const AFTER_START: Duration = Duration::from_secs(1);
 
@@ -98,34 +95,4 @@ impl Life {
             done => Ok(done?),
         }
     }
-}
-
-fn read_all(versions: &Versions) -> Result<Found> {
-    let all = KeyRange { key: vec![0], end: vec![0] };
-    let range = versions.range(&Range { keys: all, ..Range::default() })?;
-    let (revision, compacted) = (versions.revision()?, versions.compacted()?);
-    if range.value.count != range.value.kvs.len() as i64 || range.value.revision != revision {
-        return Err(Error::bug("the count of all keys is not how many there are"));
-    }
-    let state: State = range.value.kvs.iter().map(|kv| (kv.key.clone(), kv.clone())).collect();
-    let (mut next, mut events) = (compacted.max(1), Vec::new());
-    while next <= revision {
-        let held = versions.events(next, WINDOW, true, &mut |_| true)?;
-        if held.value.next <= next {
-            return Err(Error::bug("a read of events does not come on"));
-        }
-        next = held.value.next;
-        events.extend(held.value.events);
-    }
-    let mut leases = BTreeMap::new();
-    for id in versions.leases() {
-        let granted = versions.lease_left(id).map_or(0, |left| left.granted);
-        leases.insert(id, granted);
-        let keys: Vec<&Vec<u8>> = state.values().filter(|kv| kv.lease == id).map(|kv| &kv.key).collect();
-        if versions.leased(id)?.value.iter().collect::<Vec<_>>() != keys {
-            return Err(Error::bug("the keys of a lease are not those that name it"));
-        }
-    }
-    let own = versions.owns(b"")?.value.into_iter().collect();
-    Ok(Found { revision, compacted, state, events, leases, own })
 }

@@ -5,27 +5,15 @@
 //!   others   some of those among them that got no answer                 what may stand there after a crash
 //! ```
 
-use super::maps::{Model, State};
-use ramekin_versions::{Command, Event, Guard, KeyRange, Reply};
-use std::collections::BTreeMap;
+use super::maps::Model;
+use super::maps::found::{Found, difference};
+use ramekin_versions::{Command, Guard, Reply};
 
 /// Worlds beside the live one that a life may collect before it must end.
 pub const OTHERS_MAX: usize = 40;
 
 /// A command, and what it is tied to.
 pub type Deed = (Command, Option<Guard>);
-
-/// All that a store holds.
-pub struct Found {
-    pub revision: i64,
-    pub compacted: i64,
-    pub state: State,
-    /// From the compacted revision on, each with the version before.
-    pub events: Vec<Event>,
-    /// Of each lease what it was granted for.
-    pub leases: BTreeMap<i64, i64>,
-    pub own: BTreeMap<Vec<u8>, Vec<u8>>,
-}
 
 #[derive(Default)]
 pub struct Worlds {
@@ -104,38 +92,4 @@ impl Worlds {
         self.past.iter_mut().for_each(Vec::clear);
         Ok(())
     }
-}
-
-/// The first difference in words.
-fn difference(wanted: &Model, found: &Found) -> Option<String> {
-    if wanted.revision() != found.revision {
-        return Some(format!("the revision is {}, it was {}", found.revision, wanted.revision()));
-    }
-    if wanted.compacted != found.compacted {
-        return Some(format!("compacted is {}, it was {}", found.compacted, wanted.compacted));
-    }
-    for (key, kv) in wanted.now() {
-        let held = found.state.get(key);
-        if held != Some(kv) {
-            return Some(format!("a key is {held:?}, it was {kv:?}"));
-        }
-    }
-    if let Some(kv) = found.state.values().find(|kv| !wanted.now().contains_key(&kv.key)) {
-        return Some(format!("a key is there that should not be: {kv:?}"));
-    }
-    let all = KeyRange { key: vec![0], end: vec![0] };
-    let seen = wanted.seen(wanted.compacted.max(1), &all, true);
-    if seen.len() != found.events.len() {
-        return Some(format!("there are {} events, there were {}", found.events.len(), seen.len()));
-    }
-    if let Some((wanted, found)) = seen.iter().zip(&found.events).find(|(wanted, found)| wanted != found) {
-        return Some(format!("an event is {found:?}, it was {wanted:?}"));
-    }
-    if wanted.leases != found.leases {
-        return Some(format!("leases are {:?}, they were {:?}", found.leases, wanted.leases));
-    }
-    if wanted.own != found.own {
-        return Some(format!("values of the server's are {:?}, they were {:?}", found.own, wanted.own));
-    }
-    None
 }

@@ -3,9 +3,13 @@
 //! ```text
 //!   a command ─► Draft: the state that it leaves, and its events ─► one more state, if there are any
 //!   drawn.rs     commands and reads, drawn so that they meet each other
+//!   found.rs     all that a store holds, against the model
 //! ```
 
+#![allow(dead_code, reason = "each of its users needs a part")]
+
 pub mod drawn;
+pub mod found;
 
 use ramekin_versions::*;
 use std::collections::BTreeMap;
