@@ -18,7 +18,10 @@ def load():
 PLANTED = load()
 
 
-@pytest.mark.parametrize("name, file, right, wrong", PLANTED.BUGS, ids=[bug[0] for bug in PLANTED.BUGS])
+EVERY = PLANTED.BUGS + PLANTED.VERSIONS
+
+
+@pytest.mark.parametrize("name, file, right, wrong", EVERY, ids=[bug[0] for bug in EVERY])
 def test_the_line_to_change_stands_there_once(name, file, right, wrong):
     assert (PLANTED.ROOT / file).read_text().count(right) == 1
     assert right != wrong

@@ -117,6 +117,53 @@ BUGS = [
 ]
 
 
+# The same for the store of versions, and for what the engine below it does for it alone.
+VERSIONS = [
+    (
+        "versions: go on after a large unit that may be done",
+        "crates/engine/src/bulk.rs",
+        "Ok(Err(error)) if !was_closed && inner.files.storage.closed().is_some() => Some(error.clone()),",
+        "Ok(Err(error)) if !was_closed && error.message().is_empty() => Some(error.clone()),",
+    ),
+    (
+        "versions: trim the log that memtables need",
+        "crates/engine/src/manifest.rs",
+        "(drafts.min(frozen).min(end), end,",
+        "(drafts.max(end).min(frozen).min(end), end,",
+    ),
+    (
+        "versions: show what a purge has taken in part",
+        "crates/versions/src/watch.rs",
+        "let with_prev = with_prev && written > compacted;",
+        "let with_prev = with_prev && written >= compacted;",
+    ),
+    (
+        "versions: let versions go one revision early",
+        "crates/versions/src/versions.rs",
+        "self.engine.drop_ended(HISTORY, self.compacted()?.max(0) as u64);",
+        "self.engine.drop_ended(HISTORY, self.compacted()?.max(0) as u64 + 1);",
+    ),
+    (
+        "versions: keep a key with the lease that it had",
+        "crates/versions/src/stage.rs",
+        "            self.detach(before, key)?;\n",
+        "",
+    ),
+    (
+        "versions: check no guard",
+        "crates/versions/src/stage.rs",
+        "match self.reads.get(META, &keys::own(guard.name))? == guard.value {",
+        "match self.reads.get(META, &keys::own(guard.name))? == guard.value || self.before > 20 {",
+    ),
+    (
+        "versions: forget the revision of a large delete",
+        "crates/versions/src/large.rs",
+        "_ => bulk.put(REVISION, &record::number(self.revision)),",
+        "_ => bulk.put(REVISION, &record::number(self.revision - 1)),",
+    ),
+]
+
+
 # The same for the rules of weights, seen by the model of `runs`.
 RULES = [
     (
@@ -156,6 +203,11 @@ def simulator(seeds: int) -> tuple[list[str], dict[str, str]]:
     return ["cargo", "run", "--profile", "fast", "--quiet", "-p", "ramekin-sim", "--", "--seeds", str(seeds)], {}
 
 
+def of_versions(seeds: int) -> tuple[list[str], dict[str, str]]:
+    run, more = simulator(seeds)
+    return [*run, "--store", "versions"], more
+
+
 def model(seeds: int) -> tuple[list[str], dict[str, str]]:
     return ["cargo", "test", "--quiet", "-p", "ramekin-runs", "--test", "model"], {"RUNS_SEEDS": str(seeds)}
 
@@ -178,8 +230,9 @@ def main() -> int:
         tree = Path(scratch) / "tree"
         skip = shutil.ignore_patterns("target", ".git", ".venv", ".demo", ".bench", "__pycache__")
         shutil.copytree(ROOT, tree, ignore=skip)
+        every = [(bug, simulator) for bug in BUGS] + [(bug, of_versions) for bug in VERSIONS] + [(rule, model) for rule in RULES]
         environment = {**os.environ, "CARGO_TARGET_DIR": os.environ.get("PLANTED_TARGET", str(Path(scratch) / "target"))}
-        for (name, file, right, wrong), see in [(bug, simulator) for bug in BUGS] + [(rule, model) for rule in RULES]:
+        for (name, file, right, wrong), see in every:
             if args.only and args.only not in name:
                 continue
             plant(tree, file, right, wrong)
