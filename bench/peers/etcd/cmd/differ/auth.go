@@ -1,0 +1,4 @@
+package main
+
+func (d *differ) beginAuth()  {}
+func (d *differ) stepOfAuth() {}
