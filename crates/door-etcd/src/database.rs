@@ -14,7 +14,7 @@ use ramekin_base::{Error, Result, varint};
 use ramekin_bolt::{Bucket, FileSource, Item, Reader};
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Reservation};
-use ramekin_versions::{EachIncoming, Incoming, Lease, Source};
+use ramekin_versions::{EachIncoming, EachOwn, Incoming, Lease, Source};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ impl Source for Database {
         })
     }
 
-    fn owns(&mut self, each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()> {
+    fn owns(&mut self, each: &mut EachOwn<'_>) -> Result<()> {
         self.each("alarm", &mut |key, _, _| {
             let alarm = AlarmMember::decode(key).map_err(|_| broken("an alarm"))?;
             each(&alarm::record(&alarm), &[])

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test stops at any error")]
 
 use crate::door::{Door, Host, Job};
+use crate::metrics::Usage;
 use ramekin_base::{ManualClock, Result};
 use ramekin_disk::Disk;
 use ramekin_disk::sim::{Faults, SimDisk};
@@ -64,6 +65,11 @@ pub(crate) fn door(store: &Store) -> Door {
         auth_token: "simple".to_owned(),
         auth_token_ttl: Duration::from_secs(300),
         bcrypt_cost: 4,
+        listening: Vec::new(),
+        gateway: true,
+        cors: Vec::new(),
+        host_whitelist: Vec::new(),
+        usage: Usage::default,
     })
     .unwrap()
 }

@@ -40,6 +40,9 @@ pub struct Incoming<'a> {
     pub value_at: u64,
 }
 
+/// Told of the name and the value of something of the server's own.
+pub type EachOwn<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
 /// Is shown versions of the other store.
 pub type EachIncoming<'a> = &'a mut dyn FnMut(&Incoming<'_>) -> Result<()>;
 
@@ -54,7 +57,7 @@ pub trait Source {
     fn leases(&mut self, each: &mut dyn FnMut(Lease) -> Result<()>) -> Result<()>;
 
     /// Shows values of the server's own, by their names.
-    fn owns(&mut self, each: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>) -> Result<()>;
+    fn owns(&mut self, each: &mut EachOwn<'_>) -> Result<()>;
 
     /// Up to which revision it is compacted; -1: it never was.
     fn compacted(&mut self) -> Result<i64>;

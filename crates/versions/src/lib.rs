@@ -40,7 +40,7 @@ pub use api::{
     Asked, Command, Compare, CompareResult, CompareTarget, DeleteRange, Deleted, Guard, KeyRange, KeyValue, Op,
     OpReply, Order, Put, Range, RangeReply, Reply, SortBy, Txn, errors,
 };
-pub use import::{EachIncoming, Imported, Incoming, Source};
+pub use import::{EachIncoming, EachOwn, Imported, Incoming, Source};
 pub use lease::{Lease, LeaseLeft};
 pub use ramekin_engine::ReadView;
 pub use stage::{TTL_LEAST, Trees};
