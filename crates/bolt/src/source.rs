@@ -1,7 +1,8 @@
 //! Where the bytes of a file come from.
 //!
 //! ```text
-//!   read(at, 16 bytes) ─► a window that holds them: few, the one that was not used for longest is filled anew
+//!   read(at, 16 bytes) ─► a window that holds them: few, the one that was not used for longest is filled anew,
+//!                         with more each time that it goes on where another one ends
 //! ```
 
 use crate::format::broken;
@@ -42,7 +43,9 @@ fn ends_early() -> Error {
 
 /// A branch of each level and a leaf find their place.
 const WINDOWS: usize = 4;
-const WINDOW: usize = 32 << 10;
+/// Bytes of a window at most, and of one somewhere in the file.
+const WINDOW: usize = 128 << 10;
+const WINDOW_LEAST: u64 = 16 << 10;
 /// A file ends with whole pages, and any disk reads so many bytes; what follows, such as the hash of a snapshot, is not read.
 const WHOLE: u64 = 4096;
 
@@ -82,10 +85,11 @@ impl FileSource {
         let held = self.windows.iter().position(|window| (window.from..window.to).contains(&at));
         let oldest = || (0..self.windows.len()).min_by_key(|place| self.windows[*place].used).unwrap_or(0);
         let place = held.unwrap_or_else(oldest);
+        let before = self.windows.iter().find(|window| window.to == at).map_or(0, |window| window.to - window.from);
         let window = &mut self.windows[place];
         if held.is_none() {
-            let from = at / WINDOW as u64 * WINDOW as u64;
-            let to = (from + WINDOW as u64).min(self.len);
+            let from = at / WHOLE * WHOLE;
+            let to = (from + (2 * before).clamp(WINDOW_LEAST, WINDOW as u64)).min(self.len);
             (window.from, window.to) = (0, 0);
             let buf = &mut window.bytes[..(to - from) as usize];
             self.disk.read(&mut [ReadOp { file: &self.file, at: from, buf }])?;

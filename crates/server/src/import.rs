@@ -59,7 +59,7 @@ fn import(file: &Path, data: &Path, memory: u64) -> Result<Imported, Failure> {
     let node = Node::open(folder, options).map_err(Failure::of_data)?;
     let store = etcd::open_store(&node).map_err(Failure::of_data)?;
     let account =
-        node.budget().root().child("import", "windows over the file x 128 KiB + its longest value").transient();
+        node.budget().root().child("import", "windows over the file x 512 KiB + its longest value").transient();
     let database = Database::open(&disk, file, &account, Box::new(said)).map_err(of_file);
     let done = database.and_then(|mut database| {
         check_hash(&mut database, file).map_err(of_file)?;
