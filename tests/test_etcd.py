@@ -327,3 +327,24 @@ def test_the_largest_request_and_a_range_of_many_such_fit_a_small_budget(tmp_pat
         assert len(client.range(b"small", b"smalm").kvs) == 5_000
         assert server.peak() <= server.budget
         client.close()
+
+
+def test_a_range_of_any_length_is_one_answer_that_is_not_held(served):
+    client, server, door = served
+    value = b"v" * 20_000
+    for at in range(1500):
+        client.put(b"long/%05d" % at, value + b"%d" % at)
+    client.delete(b"long/00000")
+    before = server.charge()
+    found = client.range(b"long/", b"long0")
+    assert (len(found.kvs), found.count, found.more) == (1499, 1499, False)
+    assert all(kv.value == value + b"%d" % (at + 1) and kv.version == 1 for at, kv in enumerate(found.kvs))
+    assert found.header.revision == 1502 and found.header.member_id
+    some = client.range(b"long/", b"long0", limit=1200)
+    assert (len(some.kvs), some.count, some.more) == (1200, 1499, True)
+    keys = client.range(b"long/", b"long0", keys_only=True, revision=1501)
+    assert len(keys.kvs) == 1500 and not any(kv.value for kv in keys.kvs)
+    assert error_of(lambda: client.range(b"a", b"z", revision=9999))[0] == "OUT_OF_RANGE"
+    assert client.range(b"x", b"z").count == 0
+    # 30 MB went by.
+    assert server.peak() < before + (16 << 20)

@@ -1,10 +1,11 @@
 //! KV: reads on the reader pool or at once, changes as commands of the store.
 
 use crate::auth::{Access, Caller};
-use crate::booked::memory_of;
+use crate::booked::{Bookings, memory_of};
 use crate::convert;
 use crate::door::{Door, answer};
 use crate::errors::status;
+use crate::long_range;
 use crate::metrics::Done;
 use crate::range_stream;
 use crate::wire::etcdserverpb as pb;
@@ -23,11 +24,19 @@ const SMALL: i64 = 16;
 impl Kv for Door {
     async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
         let caller = self.caller_of(&request);
+        // The JSON gateway needs the whole of an answer.
+        let came_by_grpc = request.extensions().get::<Bookings>().is_some();
         let asked = convert::range(request.into_inner()).map_err(|error| status(&error))?;
         asked.check().map_err(|error| status(&error))?;
         let caller = caller?;
         caller.may(Access::Read, &asked.keys)?;
         self.check_sound()?;
+        if came_by_grpc && long_range::is_long(&asked) {
+            let response = long_range::answer(self, asked).await?;
+            self.still(&caller)?;
+            Done::one(&self.inner.done.ranges);
+            return Ok(response);
+        }
         let is_small = asked.keys.is_one() || asked.count_only || (1..=SMALL).contains(&asked.limit);
         let Held { value, memory } = self.read(is_small, move |versions| versions.range(&asked)).await?;
         self.still(&caller)?;

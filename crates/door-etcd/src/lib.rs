@@ -34,6 +34,7 @@ mod kv;
 mod lease;
 mod listen;
 mod lock;
+mod long_range;
 mod maintenance;
 mod metrics;
 mod queue;

@@ -114,7 +114,7 @@ fn revision_key(revision: i64, number: u32) -> [u8; REVISION_BYTES] {
 }
 
 /// A number of a protobuf message; 0 is left out.
-fn number(out: &mut Vec<u8>, field: u8, value: i64) {
+pub(crate) fn number(out: &mut Vec<u8>, field: u8, value: i64) {
     if value != 0 {
         out.push(field << 3);
         varint::put(out, value as u64);
@@ -122,11 +122,22 @@ fn number(out: &mut Vec<u8>, field: u8, value: i64) {
 }
 
 /// The head of bytes of a protobuf message; none are left out.
-fn bytes(out: &mut Vec<u8>, field: u8, len: u64) {
+pub(crate) fn bytes(out: &mut Vec<u8>, field: u8, len: u64) {
     if len > 0 {
         out.push(field << 3 | 2);
         varint::put(out, len);
     }
+}
+
+/// A version as a message, but for its value: what stands before that, and what behind.
+pub(crate) fn around_value(stored: &Stored<'_>, before: &mut Vec<u8>, after: &mut Vec<u8>) {
+    bytes(before, 1, stored.key.len() as u64);
+    before.extend_from_slice(stored.key);
+    number(before, 2, stored.create_revision);
+    number(before, 3, stored.revision);
+    number(before, 4, stored.version);
+    bytes(before, 5, stored.value_len);
+    number(after, 6, stored.lease);
 }
 
 /// A version as the bucket `key` has it.
@@ -134,16 +145,12 @@ pub(crate) fn record_of(stored: &Stored<'_>, to: &mut dyn Records) -> Result<()>
     let mut key = [DELETE; REVISION_BYTES + 1];
     key[..REVISION_BYTES].copy_from_slice(&revision_key(stored.revision, stored.number));
     let (mut before, mut after) = (Vec::with_capacity(64 + stored.key.len()), Vec::new());
-    bytes(&mut before, 1, stored.key.len() as u64);
-    before.extend_from_slice(stored.key);
     if stored.is_delete {
+        bytes(&mut before, 1, stored.key.len() as u64);
+        before.extend_from_slice(stored.key);
         return whole(to, &key, &before);
     }
-    number(&mut before, 2, stored.create_revision);
-    number(&mut before, 3, stored.revision);
-    number(&mut before, 4, stored.version);
-    bytes(&mut before, 5, stored.value_len);
-    number(&mut after, 6, stored.lease);
+    around_value(stored, &mut before, &mut after);
     let len = before.len() as u64 + stored.value_len + after.len() as u64;
     to.record(&key[..REVISION_BYTES], len, &mut |each| {
         each(&before)?;

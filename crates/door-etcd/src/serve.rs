@@ -8,6 +8,7 @@ use crate::drive::{Gathered, Open};
 use crate::gateway;
 use crate::http;
 use crate::listen::{Accepted, Accepts, Listener, Serves, Stream, TLS_BYTES, secured};
+use crate::long_range::InPlace;
 use crate::reflection;
 use crate::wire::etcdserverpb::auth_server::AuthServer;
 use crate::wire::etcdserverpb::cluster_server::ClusterServer;
@@ -268,5 +269,6 @@ async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Req
     };
     call.hears(response.headers());
     let held = response.extensions().get::<Arc<Reservation>>().cloned();
-    response.map(|body| HeldBody::new(body, held).of(call))
+    let in_place = response.extensions().get::<InPlace>().and_then(InPlace::take);
+    response.map(|body| HeldBody::new(in_place.unwrap_or(body), held).of(call))
 }

@@ -45,7 +45,7 @@ pub use lease::{Lease, LeaseLeft};
 pub use ramekin_engine::ReadView;
 pub use stage::{TTL_LEAST, Trees};
 pub use stored::{EachStored, Stored, Wanted};
-pub use versions::{Held, Options, Own, Versions, unexpected};
+pub use versions::{EachShown, Held, Options, Own, Versions, unexpected};
 pub use watch::{Event, Events};
 
 /// Decodes whatever stands there as a record of each kind. For fuzzing: it must neither panic nor read outside of the bytes.

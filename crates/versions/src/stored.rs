@@ -78,7 +78,17 @@ pub(crate) fn sort_bytes(budget: u64) -> usize {
 /// Is shown versions in their order.
 pub type EachStored<'a> = &'a mut dyn FnMut(&Stored<'_>) -> Result<()>;
 
-impl Stored<'_> {
+impl<'a> Stored<'a> {
+    /// A version of a key in a view, for whoever is not asked for its number.
+    pub(crate) fn shown(view: &'a ReadView, key: &'a [u8], revision: i64, is: &Version<'a>) -> Self {
+        let (value_len, value) = match is.value {
+            Value::Here(value) => (value.len() as u64, Place::Here(value)),
+            Value::There(len) => (len, Place::There(view)),
+        };
+        let Version { create, version, lease, .. } = *is;
+        Self { revision, number: 0, is_delete: false, key, create_revision: create, version, lease, value_len, value }
+    }
+
     /// Hands out the value in pieces.
     pub fn value(&self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let view = match self.value {

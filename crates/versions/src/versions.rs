@@ -9,7 +9,7 @@ use crate::range::{self, booking};
 use crate::reads::{InView, Reads};
 use crate::record;
 use crate::stage::{Answer, TREES, TTL_LEAST, Trees};
-use crate::stored::{self, EachStored, Wanted, Work, sort_bytes};
+use crate::stored::{self, EachStored, Stored, Wanted, Work, sort_bytes};
 use crate::txn;
 use crate::watch::{self, Events};
 use ramekin_base::{Clock, Error, Kind, Result};
@@ -53,6 +53,9 @@ pub struct Held<T> {
 
 /// The name and the value of something of the server's own.
 pub type Own = (Vec<u8>, Vec<u8>);
+
+/// Is shown a key; false: it has enough.
+pub type EachShown<'a> = &'a mut dyn FnMut(&Stored<'_>) -> Result<bool>;
 
 /// The store. Clones are handles to the same.
 #[derive(Clone)]
@@ -175,6 +178,24 @@ impl Versions {
     /// A moment of the store.
     pub fn view(&self) -> ReadView {
         self.engine.view()
+    }
+
+    /// Which revision of a view is meant by one that is asked for, and its newest.
+    pub fn meant(&self, view: &ReadView, wanted: i64) -> Result<(i64, i64)> {
+        let reads = InView(view);
+        let newest = reads.revision()?;
+        Ok((range::check_revision(&reads, wanted, newest)?, newest))
+    }
+
+    /// Shows the keys of a range as they were at a revision of a view, which [`Versions::meant`] said beside the newest, in their
+    /// order. `each` says whether it wants more.
+    pub fn show(&self, view: &ReadView, keys: &KeyRange, at: (i64, i64), each: EachShown<'_>) -> Result<()> {
+        range::visible(&InView(view), keys, at, &mut |key, revision, is| each(&Stored::shown(view, key, revision, is)))
+    }
+
+    /// Keys of a range that were there at a revision of a view.
+    pub fn count(&self, view: &ReadView, keys: &KeyRange, (revision, newest): (i64, i64)) -> Result<i64> {
+        range::count(&InView(view), keys, revision, newest)
     }
 
     /// Shows all versions that are stored at a moment, in the order in which they were written: it blocks for long, and sorts in a
