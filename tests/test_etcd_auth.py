@@ -166,7 +166,11 @@ def test_users_without_password_and_the_gateway(served):
     options = __import__("importlib").import_module("auth_pb2").UserAddOptions(no_password=True)
     client.manage("UserAdd", name="cert", options=options)
     root = enable(client)
-    assert error_of(lambda: client.as_user("cert", ""))[0] == "INVALID_ARGUMENT"
+    no_password = "auth: authentication failed, password was given for no password user"
+    assert error_of(lambda: client.as_user("cert", "x")) == ("UNKNOWN", no_password)
+    root.manage("UserChangePassword", name="ann", password="")
+    assert error_of(lambda: client.as_user("ann", ""))[0] == "INVALID_ARGUMENT", "an empty password opens nothing"
+    assert error_of(lambda: Client(door, "x.1").manage("AuthStatus"))[0] == "UNAUTHENTICATED"
 
     def post(path, body, token=None):
         request = urllib.request.Request(f"http://127.0.0.1:{door}/v3/{path}", json.dumps(body).encode())

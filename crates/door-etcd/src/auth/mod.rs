@@ -32,6 +32,7 @@ pub(crate) mod errors {
     pub(crate) const ROLE_NOT_FOUND: &str = "etcdserver: role name not found";
     pub(crate) const ROLE_EMPTY: &str = "etcdserver: role name is empty";
     pub(crate) const AUTH_FAILED: &str = "etcdserver: authentication failed, invalid user ID or password";
+    pub(crate) const NO_PASSWORD: &str = "auth: authentication failed, password was given for no password user";
     pub(crate) const PERMISSION_NOT_GIVEN: &str = "etcdserver: permission not given";
     pub(crate) const PERMISSION_DENIED: &str = "etcdserver: permission denied";
     pub(crate) const ROLE_NOT_GRANTED: &str = "etcdserver: role is not granted to the user";

@@ -48,7 +48,7 @@ impl Union {
         match (to, end_of(&keys.key, &keys.end)) {
             (None, _) => true,
             (Some(_), None) => false,
-            (Some(to), Some(end)) => end <= *to,
+            (Some(to), Some(end)) => keys.key < *to && end <= *to,
         }
     }
 }
@@ -109,6 +109,9 @@ mod tests {
             ("x", "\0", true, false),
             ("w", "\0", false, false),
             ("zz", "zzz", true, false),
+            // Empty ranges, too.
+            ("f", "b", false, false),
+            ("e", "b", true, false),
             ("0", "b", false, false),
         ] {
             assert_eq!(permits.may_read(&range(key, end)), read, "read {key:?} to {end:?}");
