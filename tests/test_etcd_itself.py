@@ -257,8 +257,13 @@ def test_clients_show_a_certificate_where_that_is_asked(tmp_path, certificates):
                 context.load_cert_chain(certificates / f"{name}.pem", certificates / f"{name}.key")
             with pytest.raises(OSError):
                 get(f"{member.url}/health", context)
-        context.load_cert_chain(certificates / "alice.pem", certificates / "alice.key")
-        assert get(f"{member.url}/health", context)[0] == 200
+        # The authority may come itself.
+        for name in ("alice", "ca"):
+            context.load_cert_chain(certificates / f"{name}.pem", certificates / f"{name}.key")
+            assert get(f"{member.url}/health", context)[0] == 200
+        context.load_cert_chain(certificates / "other-ca.pem", certificates / "other-ca.key")
+        with pytest.raises(OSError):
+            get(f"{member.url}/health", context)
 
 
 def test_serve_speaks_tls_on_etcds_door_where_it_has_a_certificate(tmp_path, certificates):

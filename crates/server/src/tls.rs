@@ -3,10 +3,15 @@
 use crate::etcd::Tls;
 use crate::settings::read_file;
 use ramekin_base::{Error, Result};
+use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, OtherError, RootCertStore, ServerConfig,
+    SignatureScheme, SupportedProtocolVersion,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -44,13 +49,74 @@ fn of_files(
         Some(path) => {
             let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots(path)?), provider).build();
             let wrong = |error: VerifierBuilderError| Error::invalid(error.to_string()).at(path.display());
-            builder.with_client_cert_verifier(verifier.map_err(wrong)?)
+            let (signed, trusted) = (verifier.map_err(wrong)?, certificates(path)?);
+            builder.with_client_cert_verifier(Arc::new(Clients { signed, trusted }))
         }
         None => builder.with_no_client_auth(),
     };
     builder
         .with_single_cert(chain, private)
         .map_err(|error| Error::invalid(format!("certificate and key do not fit: {error}")).at(cert.display()))
+}
+
+/// Clients whose certificate a trusted one signed, or is a trusted one itself: Go takes an authority for a client too, and etcd's users
+/// have such certificates.
+#[derive(Debug)]
+struct Clients {
+    signed: Arc<dyn ClientCertVerifier>,
+    trusted: Vec<CertificateDer<'static>>,
+}
+
+/// Whether nothing is wrong but that it is an authority's: that is looked at after the time in which it is valid.
+fn is_of_authority(error: &rustls::Error) -> bool {
+    match error {
+        rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(error))) => {
+            matches!(error.downcast_ref(), Some(webpki::Error::CaUsedAsEndEntity))
+        }
+        _ => false,
+    }
+}
+
+impl ClientCertVerifier for Clients {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.signed.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        own: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        match self.signed.verify_client_cert(own, between, now) {
+            Err(error) if is_of_authority(&error) && self.trusted.iter().any(|trusted| trusted == own) => {
+                Ok(ClientCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed.verify_tls12_signature(message, own, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        own: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.signed.verify_tls13_signature(message, own, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.signed.supported_verify_schemes()
+    }
 }
 
 fn roots(trusted: &Path) -> Result<RootCertStore> {

@@ -124,7 +124,10 @@ impl Member {
         };
         let listens = member.clients.iter().chain(&member.http).chain(&member.metrics);
         match listens.clone().find(|address| address.is_secured && member.tls.is_none()) {
-            // The first half is etcd's own text.
+            // Both begin with etcd's own texts.
+            Some(address) if member.metrics.contains(address) => Err(Error::invalid(format!(
+                "client TLS key/cert (--cert-file, --key-file) must be provided for metrics secure url {address}"
+            ))),
             Some(address) => Err(Error::invalid(format!(
                 "cannot listen on TLS for {}: KeyFile and CertFile are not presented; name them by --key-file and --cert-file",
                 address.place()
