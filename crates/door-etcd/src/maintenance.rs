@@ -9,9 +9,9 @@ use ramekin_versions::Versions;
 use tonic::{Request, Response, Status};
 
 impl Door {
-    /// Bytes of the store, written out or not yet. What its log holds twice does not count, as in etcd.
+    /// Bytes of records, written out or not yet. What finds them on the disk does not count, and neither does the log.
     pub(crate) fn store_bytes(&self) -> u64 {
-        self.versions().stats().trees.iter().map(|tree| tree.run_bytes + tree.memtable_bytes).sum()
+        self.versions().stats().trees.iter().map(|tree| tree.record_bytes + tree.memtable_bytes).sum()
     }
 }
 

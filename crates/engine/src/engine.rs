@@ -129,6 +129,8 @@ pub struct TreeStats {
     pub frozen: usize,
     pub runs: usize,
     pub run_bytes: u64,
+    /// Those of their records alone.
+    pub record_bytes: u64,
     /// Bytes of memtables, as far as they are used.
     pub memtable_bytes: u64,
 }
@@ -330,6 +332,7 @@ impl<S: Store> Engine<S> {
                 frozen: state.frozen.len(),
                 runs: state.runs.len(),
                 run_bytes: state.runs.iter().map(|run| run.bytes()).sum(),
+                record_bytes: state.runs.iter().flat_map(|run| run.files()).map(|file| file.record_bytes()).sum(),
                 memtable_bytes: (draft.memtable.used_bytes() + tree.frozen_bytes()) as u64,
             }
         };

@@ -80,6 +80,11 @@ impl RunFile {
         self.file.bytes()
     }
 
+    /// Bytes of its records, without what finds them.
+    pub fn record_bytes(&self) -> u64 {
+        self.body.len()
+    }
+
     /// Records, those below `from` too.
     pub fn records(&self) -> u64 {
         self.meta.records

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 /// Places outside of `disk` that may read files, each with its reason.
 const MAY_READ_FILES: &[(&str, &str)] = &[
+    ("crates/door-etcd/src/auth/tokens.rs", "the keys of signed tokens, which an option names"),
     ("crates/lab/src/files.rs", "vectors that people hand in, the kernel's own files, reports: no data of a store"),
     ("crates/memory/src/kernel.rs", "reads /proc and the cgroup: no data, and they are no files on a disk"),
     (
@@ -55,7 +56,7 @@ const CIRCLE_MAX: usize = 3;
 
 /// Lines of code, without comments, blanks and tests, that crates may have together: what they do is bounded, so more of them says
 /// that something was built twice.
-const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 6_960)];
+const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 7_020)];
 
 /// Lines of a file, comments and all.
 const FILE_LINES_MAX: usize = 600;
