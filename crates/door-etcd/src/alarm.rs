@@ -47,7 +47,7 @@ fn cost_of(txn: &Txn) -> u64 {
         let cost = |op: &Op| match op {
             Op::Put(put) => PUT_BYTES + (put.key.len() + put.value.len()) as u64,
             Op::Txn(txn) => cost_of(txn),
-            Op::Range(_) | Op::Delete(_) => 0,
+            Op::Range(_) | Op::Delete(_) | Op::Refused(_) => 0,
         };
         ops.iter().map(cost).sum::<u64>()
     };

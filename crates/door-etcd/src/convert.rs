@@ -16,6 +16,9 @@ fn keys(key: Vec<u8>, end: Vec<u8>) -> KeyRange {
 }
 
 pub(crate) fn range(asked: pb::RangeRequest) -> Result<Range> {
+    if asked.key.is_empty() {
+        return Err(Error::invalid(text::KEY_NOT_PROVIDED));
+    }
     let order = match asked.sort_order {
         0 => Order::None,
         1 => Order::Ascend,
@@ -55,33 +58,27 @@ pub(crate) fn delete(asked: pb::DeleteRangeRequest) -> DeleteRange {
     DeleteRange { keys: keys(asked.key, asked.range_end), prev_kv: asked.prev_kv }
 }
 
-pub(crate) fn txn(asked: pb::TxnRequest) -> Result<Txn> {
-    Ok(Txn {
-        compare: asked.compare.into_iter().map(compare).collect::<Result<_>>()?,
-        success: asked.success.into_iter().map(op).collect::<Result<_>>()?,
-        failure: asked.failure.into_iter().map(op).collect::<Result<_>>()?,
-    })
+pub(crate) fn txn(asked: pb::TxnRequest) -> Txn {
+    Txn {
+        compare: asked.compare.into_iter().map(compare).collect(),
+        success: asked.success.into_iter().map(op).collect(),
+        failure: asked.failure.into_iter().map(op).collect(),
+    }
 }
 
-fn op(asked: pb::RequestOp) -> Result<Op> {
-    Ok(match asked.request {
-        Some(Request::RequestRange(asked)) => Op::Range(range(asked)?),
+fn op(asked: pb::RequestOp) -> Op {
+    match asked.request {
+        Some(Request::RequestRange(asked)) if asked.key.is_empty() => Op::Refused(text::KEY_NOT_PROVIDED),
+        Some(Request::RequestRange(asked)) => range(asked).map_or(Op::Refused(errors::INVALID_SORT), Op::Range),
         Some(Request::RequestPut(asked)) => Op::Put(put(asked)),
         Some(Request::RequestDeleteRange(asked)) => Op::Delete(delete(asked)),
-        Some(Request::RequestTxn(asked)) => Op::Txn(txn(asked)?),
-        None => return Err(Error::invalid(text::KEY_NOT_FOUND)),
-    })
+        Some(Request::RequestTxn(asked)) => Op::Txn(txn(asked)),
+        None => Op::Refused(text::KEY_NOT_FOUND),
+    }
 }
 
-fn compare(asked: pb::Compare) -> Result<Compare> {
+fn compare(asked: pb::Compare) -> Compare {
     use pb::compare::TargetUnion;
-    let result = match asked.result {
-        0 => CompareResult::Equal,
-        1 => CompareResult::Greater,
-        2 => CompareResult::Less,
-        3 => CompareResult::NotEqual,
-        other => return Err(Error::invalid(format!("a comparison has no result {other}"))),
-    };
     // What does not belong to the target counts as absent, and absent is zero, or empty.
     let number = |union: Option<TargetUnion>| match (asked.target, union) {
         (0, Some(TargetUnion::Version(it)))
@@ -91,15 +88,23 @@ fn compare(asked: pb::Compare) -> Result<Compare> {
         _ => 0,
     };
     let target = match (asked.target, asked.target_union) {
-        (0, union) => CompareTarget::Version(number(union)),
         (1, union) => CompareTarget::Create(number(union)),
         (2, union) => CompareTarget::Mod(number(union)),
         (3, Some(TargetUnion::Value(value))) => CompareTarget::Value(value),
         (3, _) => CompareTarget::Value(Vec::new()),
         (4, union) => CompareTarget::Lease(number(union)),
-        (other, _) => return Err(Error::invalid(format!("a comparison has no target {other}"))),
+        (_, union) => CompareTarget::Version(number(union)),
     };
-    Ok(Compare { keys: keys(asked.key, asked.range_end), result, target })
+    // A target without a meaning is equal to what it is compared with; a result without one holds.
+    let result = match (asked.result, (0..=4).contains(&asked.target)) {
+        (0, true) => CompareResult::Equal,
+        (1, true) => CompareResult::Greater,
+        (2, true) => CompareResult::Less,
+        (3, true) => CompareResult::NotEqual,
+        (1..=3, false) => CompareResult::Never,
+        _ => CompareResult::Always,
+    };
+    Compare { keys: keys(asked.key, asked.range_end), result, target }
 }
 
 pub(crate) fn key_value(kv: KeyValue) -> mvccpb::KeyValue {
@@ -150,9 +155,8 @@ fn op_response(reply: OpReply) -> pb::ResponseOp {
         OpReply::Deleted { revision, deleted } => {
             Response::ResponseDeleteRange(delete_response(deleted, inner(revision)))
         }
-        OpReply::Txn { revision, succeeded, replies } => {
-            Response::ResponseTxn(txn_response(succeeded, replies, inner(revision)))
-        }
+        // That of a transaction has no revision either.
+        OpReply::Txn { succeeded, replies, .. } => Response::ResponseTxn(txn_response(succeeded, replies, inner(0))),
     };
     pb::ResponseOp { response: Some(response) }
 }

@@ -107,7 +107,7 @@ impl Kv for Door {
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
         self.check_size(request.get_ref())?;
         let (memory, caller) = (memory_of(&request), self.caller_of(&request));
-        let txn = convert::txn(request.into_inner()).map_err(|error| status(&error))?;
+        let txn = convert::txn(request.into_inner());
         txn.check(self.inner.host.max_txn_ops).map_err(|error| status(&error))?;
         let caller = caller?;
         let (op, guard) = self.allowed(caller.clone(), Op::Txn(txn)).await?;

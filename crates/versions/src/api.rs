@@ -170,6 +170,9 @@ pub enum CompareResult {
     Greater,
     Less,
     NotEqual,
+    /// What a number without a meaning stands for.
+    Always,
+    Never,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -195,6 +198,8 @@ pub enum Op {
     Put(Put),
     Delete(DeleteRange),
     Txn(Txn),
+    /// What no store takes, and the text that says so: the first of several is told.
+    Refused(&'static str),
 }
 
 /// Conditions on the state before, and what is done if all of them hold, or else.
@@ -209,16 +214,16 @@ impl Txn {
     /// Fails for a transaction of more than `most` operations or conditions, for one with an operation that is refused alone, and
     /// for one that writes a key twice, whichever way it goes.
     pub fn check(&self, most: usize) -> Result<()> {
+        self.check_each(most)?;
+        // Only where nothing is refused alone.
+        [&self.success, &self.failure].into_iter().try_for_each(|ops| Written::of(ops).map(|_| ()))
+    }
+
+    fn check_each(&self, most: usize) -> Result<()> {
         let count = self.compare.len().max(self.success.len()).max(self.failure.len());
         let Some(most) = most.checked_sub(count) else { return Err(Error::invalid(errors::TOO_MANY_OPS)) };
         self.compare.iter().try_for_each(|compare| keys::check(&compare.keys.key))?;
-        for ops in [&self.success, &self.failure] {
-            ops.iter().try_for_each(|op| op.check(most))?;
-        }
-        for ops in [&self.success, &self.failure] {
-            Written::of(ops)?;
-        }
-        Ok(())
+        self.success.iter().chain(&self.failure).try_for_each(|op| op.check(most))
     }
 
     /// Whether it only reads, whichever way it goes.
@@ -226,7 +231,7 @@ impl Txn {
         self.success.iter().chain(&self.failure).all(|op| match op {
             Op::Range(_) => true,
             Op::Txn(txn) => txn.is_read_only(),
-            Op::Put(_) | Op::Delete(_) => false,
+            Op::Put(_) | Op::Delete(_) | Op::Refused(_) => false,
         })
     }
 }
@@ -300,7 +305,8 @@ impl Op {
             Self::Range(range) => range.check(),
             Self::Put(put) => put.check(),
             Self::Delete(delete) => delete.check(),
-            Self::Txn(txn) => txn.check(most),
+            Self::Txn(txn) => txn.check_each(most),
+            Self::Refused(text) => Err(Error::invalid(*text)),
         }
     }
 }
@@ -313,48 +319,37 @@ struct Written<'t> {
 }
 
 impl<'t> Written<'t> {
-    /// Fails where a key is put twice, or put and deleted.
+    /// Fails where a key is put twice, or put and deleted, as far as etcd sees it: what a transaction among them puts may be deleted
+    /// by one that comes later.
     fn of(ops: &'t [Op]) -> Result<Self> {
         let mut all = Self::default();
-        let inner = ops.iter().filter_map(|op| match op {
-            Op::Txn(txn) => Some(txn),
+        all.deletes.extend(ops.iter().filter_map(|op| match op {
+            Op::Delete(delete) => Some(&delete.keys),
             _ => None,
-        });
-        for txn in inner {
-            // One of both is done, so these may meet.
+        }));
+        for op in ops {
+            let Op::Txn(txn) = op else { continue };
             let (success, failure) = (Self::of(&txn.success)?, Self::of(&txn.failure)?);
-            success.check_beside(&all)?;
-            failure.check_beside(&all)?;
+            // One of both is done, so these may meet.
+            success.puts.union(&failure.puts).try_for_each(|key| all.check_put(key))?;
             all.puts.extend(success.puts.into_iter().chain(failure.puts));
             all.deletes.extend(success.deletes.into_iter().chain(failure.deletes));
         }
-        let mut own = Self::default();
         for op in ops {
-            match op {
-                Op::Put(put) if !own.puts.insert(&put.key) => return Err(Error::invalid(errors::DUPLICATE_KEY)),
-                Op::Delete(delete) => own.deletes.push(&delete.keys),
-                Op::Put(_) | Op::Range(_) | Op::Txn(_) => {}
-            }
+            let Op::Put(put) = op else { continue };
+            all.check_put(&put.key)?;
+            all.puts.insert(&put.key);
         }
-        own.check_beside(&own)?;
-        own.check_beside(&all)?;
-        all.check_beside(&own)?;
-        all.puts.extend(own.puts);
-        all.deletes.extend(own.deletes);
         Ok(all)
     }
 
-    /// Fails where both put a key, or one puts what the other deletes. A delete that has no end is not seen as a range.
-    fn check_beside(&self, other: &Self) -> Result<()> {
-        let is_deleted = |key: &&&[u8], by: &Self| {
-            by.deletes.iter().any(|range| range.contains(key) && (range.is_one() || !range.is_endless()))
-        };
-        let meets = !std::ptr::eq(self, other) && self.puts.intersection(&other.puts).next().is_some();
-        let meets = meets || self.puts.iter().any(|key| is_deleted(&key, other));
-        if meets || other.puts.iter().any(|key| is_deleted(&key, self)) {
-            return Err(Error::invalid(errors::DUPLICATE_KEY));
+    /// Fails for a key that is put or deleted already. A delete that has no end is not seen as a range.
+    fn check_put(&self, key: &[u8]) -> Result<()> {
+        let deletes = |range: &&KeyRange| range.contains(key) && (range.is_one() || !range.is_endless());
+        match self.puts.contains(key) || self.deletes.iter().any(deletes) {
+            true => Err(Error::invalid(errors::DUPLICATE_KEY)),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -381,6 +376,11 @@ mod tests {
             txn(vec![delete("a", "c"), delete("b", "d"), put("e")], Vec::new()),
             txn(vec![Op::Txn(txn(vec![put("a")], vec![put("a")]))], vec![put("a")]),
             txn(vec![put("a"), delete("a", "\0")], Vec::new()),
+            txn(
+                vec![Op::Txn(txn(vec![put("a")], Vec::new())), Op::Txn(txn(vec![delete("a", "")], Vec::new()))],
+                Vec::new(),
+            ),
+            txn(vec![Op::Txn(txn(vec![put("a")], vec![delete("a", "")]))], Vec::new()),
         ];
         let wrong = [
             txn(vec![put("a"), put("a")], Vec::new()),

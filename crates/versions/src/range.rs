@@ -85,7 +85,12 @@ pub(crate) fn range(reads: &impl Reads, asked: &Range, newest: i64, book: Book<'
         reply.more = true;
     }
     if asked.keys_only {
-        kvs.iter_mut().for_each(|kv| kv.value = Vec::new());
+        let keeps_lease = asked.sort_by == SortBy::Value;
+        for kv in &mut kvs {
+            kv.value = Vec::new();
+            // As in etcd, which has these answers from its index of keys.
+            kv.lease = if keeps_lease { kv.lease } else { 0 };
+        }
     }
     // Where all were taken they need not be counted once more.
     reply.count = match most == usize::MAX && !is_filtered && !reply.more {

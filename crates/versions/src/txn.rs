@@ -112,6 +112,8 @@ fn is(result: CompareResult, order: Ordering) -> bool {
         CompareResult::Greater => order.is_gt(),
         CompareResult::Less => order.is_lt(),
         CompareResult::NotEqual => order.is_ne(),
+        CompareResult::Always => true,
+        CompareResult::Never => false,
     }
 }
 
@@ -123,6 +125,10 @@ fn check(reads: &impl Reads, ops: &[Op], way: &Way, newest: i64) -> Result<()> {
             (Op::Range(Range { keys, revision, .. }), _) => {
                 keys::check(&keys.key)?;
                 check_revision(reads, *revision, newest)?;
+                // By itself a read takes what is below 0 for the newest, here it does not.
+                if *revision < 0 && *revision < reads.compacted()? {
+                    return Err(Error::invalid(errors::COMPACTED));
+                }
             }
             (Op::Put(put), _) => check_put(reads, put)?,
             (Op::Delete(delete), _) => keys::check(&delete.keys.key)?,
@@ -131,6 +137,7 @@ fn check(reads: &impl Reads, ops: &[Op], way: &Way, newest: i64) -> Result<()> {
                 check(reads, ops_of(txn, way), way, newest)?;
             }
             (Op::Txn(_), None) => return Err(Error::bug("a transaction has no way to go")),
+            (Op::Refused(text), _) => return Err(Error::invalid(*text)),
         }
     }
     Ok(())
@@ -161,6 +168,7 @@ fn apply(writing: &mut Writing<'_, '_, '_>, txn: &Txn, way: &Way) -> Result<OpRe
                 apply(writing, txn, way)?
             }
             (Op::Txn(_), None) => return Err(Error::bug("a transaction has no way to go")),
+            (Op::Refused(text), _) => return Err(Error::invalid(*text)),
         });
     }
     Ok(OpReply::Txn { revision: writing.revision(), succeeded: way.succeeded, replies })

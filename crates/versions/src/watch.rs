@@ -5,10 +5,10 @@
 //! ```
 
 use crate::api::{KeyValue, errors};
-use crate::keys::{self, CHANGES};
+use crate::keys::{self, CHANGES, HEADS, HISTORY};
 use crate::range::{self, Book, key_value};
 use crate::reads::{InView, Reads};
-use crate::record::Change;
+use crate::record::{Change, Dead, Head};
 use ramekin_base::{Error, Result};
 use ramekin_engine::ReadView;
 
@@ -71,25 +71,55 @@ pub(crate) fn read(
             };
             // What was there before the compacted revision may be gone in part.
             let with_prev = with_prev && written > compacted;
-            events.events.push(event(&reads, written, &change, with_prev, &mut counted)?);
+            events.events.extend(event(&reads, (written, compacted), &change, with_prev, &mut counted)?);
         }
         walk.next()?;
     }
     Ok(events)
 }
 
-fn event(reads: &InView<'_>, written: i64, change: &Change<'_>, with_prev: bool, book: Book<'_>) -> Result<Event> {
+/// None: a put whose key was deleted in the same revision, up to which all is compacted.
+fn event(
+    reads: &InView<'_>,
+    (written, compacted): (i64, i64),
+    change: &Change<'_>,
+    with_prev: bool,
+    book: Book<'_>,
+) -> Result<Option<Event>> {
     let prev = match with_prev && !change.is_new {
         true => version_at(reads, change.key, written - 1, book)?,
         false => None,
     };
     let kv = match change.is_delete {
         true => KeyValue { key: change.key.to_vec(), mod_revision: written, ..KeyValue::default() },
-        false => version_at(reads, change.key, written, book)?
-            .ok_or_else(|| Error::corrupt("a change has no version; restore the folder from a copy"))?,
+        false => match version_of(reads, change.key, (written, compacted), book)? {
+            Some(kv) => kv,
+            None if written <= compacted => return Ok(None),
+            None => return Err(Error::corrupt("a change has no version; restore the folder from a copy")),
+        },
     };
     book(64)?;
-    Ok(Event { is_delete: change.is_delete, kv, prev })
+    Ok(Some(Event { is_delete: change.is_delete, kv, prev }))
+}
+
+/// The version of a key that a revision wrote, also if the same revision ended it.
+fn version_of(
+    reads: &InView<'_>,
+    key: &[u8],
+    (written, compacted): (i64, i64),
+    book: Book<'_>,
+) -> Result<Option<KeyValue>> {
+    if let Some(head) = reads.get(HEADS, &keys::head(key))? {
+        let head = Head::decode(&head)?;
+        if head.revision == written {
+            return key_value(reads, (key, written), &head.is, true, book).map(Some);
+        }
+    }
+    let Some(dead) = reads.get(HISTORY, &keys::version(key, written))? else { return Ok(None) };
+    match Dead::decode(&dead)? {
+        Dead { end, .. } if end <= compacted => Ok(None),
+        Dead { is, .. } => key_value(reads, (key, written), &is, true, book).map(Some),
+    }
 }
 
 /// The version of a key that was the newest at a revision, if it is still there.

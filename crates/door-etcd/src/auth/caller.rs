@@ -155,6 +155,7 @@ impl Caller {
                 if delete.prev_kv { may(Access::Read, &delete.keys) } else { Ok(()) }
             }
             Op::Txn(txn) => self.may_txn(versions, txn),
+            Op::Refused(_) => Ok(()),
         }
     }
 

@@ -99,7 +99,7 @@ impl Drawing<'_> {
         Compare { keys, result, target }
     }
 
-    /// Operations that write no key twice.
+    /// Operations that write no key twice, but for deletes without an end.
     pub fn ops(&mut self, depth: u64, used: &mut BTreeSet<Vec<u8>>) -> Vec<Op> {
         let mut ops = Vec::new();
         for _ in 0..self.rng.below(4) {
@@ -112,7 +112,10 @@ impl Drawing<'_> {
                 }
                 2 => {
                     let keys = self.keys();
-                    if !used.iter().any(|key| keys.contains(key)) && keys.is_one() {
+                    // What has no end is not seen to meet others.
+                    if keys.is_endless() {
+                        ops.push(Op::Delete(DeleteRange { keys, prev_kv: false }));
+                    } else if !used.iter().any(|key| keys.contains(key)) && keys.is_one() {
                         used.insert(keys.key.clone());
                         ops.push(Op::Delete(DeleteRange { keys, prev_kv: self.rng.below(2) == 0 }));
                     }

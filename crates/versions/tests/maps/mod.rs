@@ -144,7 +144,15 @@ impl Model {
     /// What a watch of some keys from a revision on sees, which is no older than the compacted one.
     pub fn seen(&self, from: i64, keys: &KeyRange, with_prev: bool) -> Vec<Event> {
         let from = usize::try_from(from).unwrap_or(0).min(self.events.len());
-        let events = self.events[from..].iter().flat_map(|events| events.iter());
+        let events = self.events[from..].iter().flat_map(|events| {
+            // What the compacted revision put and deleted again is gone.
+            let is_gone = |at: usize, event: &Event| {
+                event.kv.mod_revision <= self.compacted
+                    && events[at..].iter().any(|later| later.is_delete && later.kv.key == event.kv.key)
+            };
+            let numbered = events.iter().enumerate();
+            numbered.filter(move |(at, event)| event.is_delete || !is_gone(*at, event)).map(|(_, event)| event)
+        });
         let seen = events.filter(|event| keys.contains(&event.kv.key)).map(|event| {
             // What was there before the compacted revision shows no more.
             let has_prev = with_prev && event.kv.mod_revision > self.compacted;
@@ -201,8 +209,14 @@ impl Draft<'_> {
             }
         }
         self.state.insert(put.key.clone(), kv.clone());
-        self.events.push(Event { is_delete: false, kv, prev: old.clone() });
+        let prev = self.before(&put.key).filter(|_| old.is_some());
+        self.events.push(Event { is_delete: false, kv, prev });
         Ok(OpReply::Put { revision: self.revision(), prev: old.filter(|_| put.prev_kv) })
+    }
+
+    /// A key as it was before the revision under way.
+    fn before(&self, key: &[u8]) -> Option<KeyValue> {
+        self.model.now().get(key).cloned()
     }
 
     fn delete(&mut self, delete: &DeleteRange) -> OpReply {
@@ -212,7 +226,8 @@ impl Draft<'_> {
             let Some(old) = self.state.remove(&key) else { continue };
             let kv = KeyValue { key, mod_revision: self.model.revision() + 1, ..KeyValue::default() };
             deleted.prev.extend(Some(old.clone()).filter(|_| delete.prev_kv));
-            self.events.push(Event { is_delete: true, kv, prev: Some(old) });
+            let prev = self.before(&kv.key);
+            self.events.push(Event { is_delete: true, kv, prev });
         }
         OpReply::Deleted { revision: self.revision(), deleted }
     }
@@ -264,7 +279,11 @@ impl Draft<'_> {
         let more = kvs.len() > limit;
         kvs.truncate(limit);
         if asked.keys_only {
-            kvs.iter_mut().for_each(|kv| kv.value.clear());
+            let keeps_lease = asked.sort_by == SortBy::Value;
+            for kv in &mut kvs {
+                kv.value.clear();
+                kv.lease = if keeps_lease { kv.lease } else { 0 };
+            }
         }
         Ok(RangeReply { revision: newest, kvs, more, count })
     }
@@ -277,6 +296,8 @@ impl Draft<'_> {
             CompareResult::Greater => order.is_gt(),
             CompareResult::Less => order.is_lt(),
             CompareResult::NotEqual => order.is_ne(),
+            CompareResult::Always => true,
+            CompareResult::Never => false,
         };
         let empty = KeyValue::default();
         if found.peek().is_none() && matches!(compare.target, CompareTarget::Value(_)) {
@@ -298,10 +319,14 @@ impl Draft<'_> {
         let succeeded = txn.compare.iter().all(|compare| self.holds(compare));
         for op in if succeeded { &txn.success } else { &txn.failure } {
             match op {
+                Op::Range(asked) if asked.revision < 0 && asked.revision < self.model.compacted => {
+                    return Err(errors::COMPACTED);
+                }
                 Op::Range(asked) => _ = before().range(asked)?,
                 Op::Put(put) => _ = before().put(put)?,
                 Op::Delete(_) => {}
                 Op::Txn(txn) => self.check(txn)?,
+                Op::Refused(text) => return Err(text),
             }
         }
         Ok(())
@@ -316,6 +341,7 @@ impl Draft<'_> {
                 Op::Put(put) => self.put(put)?,
                 Op::Delete(delete) => self.delete(delete),
                 Op::Txn(txn) => self.txn(txn)?,
+                Op::Refused(text) => return Err(text),
             });
         }
         Ok(OpReply::Txn { revision: self.revision(), succeeded, replies })
