@@ -130,6 +130,69 @@ def test_a_transaction_is_one_revision_and_sees_what_it_wrote(served):
     assert {kv.mod_revision for kv in client.range(b"l", b"p").kvs} == {2}
 
 
+def test_a_put_and_a_delete_of_one_revision_are_both_seen(served):
+    client, _, _ = served
+    pb = client.pb
+    client.put(b"p", b"0")
+    # A delete without an end is not seen to meet the put.
+    endless = pb.RequestOp(request_delete_range=pb.DeleteRangeRequest(key=b"p", range_end=b"\0"))
+    assert client.txn(success=[client.put_op(b"p", b"1"), client.put_op(b"q", b"1"), endless]).header.revision == 3
+    watch = client.watch()
+    watch.create(b"p", b"r", start_revision=3, prev_kv=True)
+    assert watch.next().created
+    seen = [(event.type, event.kv.key, event.kv.mod_revision, event.prev_kv.value) for event in watch.events(4)]
+    assert seen == [(0, b"p", 3, b"0"), (0, b"q", 3, b""), (1, b"p", 3, b"0"), (1, b"q", 3, b"")]
+    client.compact(3)
+    watch.create(b"p", b"r", start_revision=3)
+    assert watch.next().created
+    assert [event.type for event in watch.events(2)] == [1, 1]
+    watch.close()
+
+
+def test_what_is_wrong_in_a_transaction_is_told_in_the_order_of_etcd(served):
+    client, _, _ = served
+    pb = client.pb
+    unsorted = pb.RequestOp(request_range=pb.RangeRequest(key=b"k", sort_order=3))
+    nameless = pb.Compare(target="LEASE", lease=1)
+    texts = [
+        (lambda: client.txn([nameless], [unsorted]), "key is not provided"),
+        (lambda: client.txn(success=[unsorted, pb.RequestOp()]), "invalid sort option"),
+        (lambda: client.txn(success=[pb.RequestOp(), unsorted]), "key not found"),
+        (lambda: client.txn(success=[client.put_op(b"k", b""), client.put_op(b"k", b""), pb.RequestOp()]), "key not found"),
+    ]
+    for call, text in texts:
+        assert error_of(call) == ("INVALID_ARGUMENT", PREFIX + text)
+    # A result without a meaning holds, a target without one is equal to everything.
+    assert client.txn([pb.Compare(key=b"k", result=4)]).succeeded and client.txn([pb.Compare(key=b"k", target=5)]).succeeded
+    assert not client.txn([pb.Compare(key=b"k", target=5, result="NOT_EQUAL")]).succeeded
+    inner = client.txn(success=[pb.RequestOp(request_txn=pb.TxnRequest(success=[client.put_op(b"k", b"")]))])
+    assert inner.responses[0].response_txn.header.revision == 0
+    assert inner.responses[0].response_txn.responses[0].response_put.header.revision == 2
+
+
+def test_a_watcher_begins_after_what_was_acknowledged_and_its_number_is_its_own(served):
+    client, _, _ = served
+    watch = client.watch()
+    for number in range(30):
+        client.put(b"k", b"%d" % number)
+        watch.create(b"k", start_revision=0)
+        created = watch.next()
+        assert (created.created, created.watch_id, created.header.revision) == (True, number, number + 2)
+        watch.cancel(number)
+        assert watch.next().canceled
+    watch.create(b"k", start_revision=32)
+    assert watch.next().watch_id == 30
+    # Who waits for a revision to come has no place that could be told.
+    watch.progress()
+    client.put(b"k", b"")
+    assert watch.next().events[0].kv.mod_revision == 32
+    watch.progress()
+    assert (watch.next().watch_id, client.range(b"k").header.revision) == (-1, 32)
+    watch.create(b"k", start_revision=2)
+    assert watch.next().created
+    watch.close()
+
+
 def test_watchers_get_each_event_once_in_order_from_wherever_they_begin(served):
     client, _, _ = served
     for number in range(5):

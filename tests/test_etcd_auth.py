@@ -147,7 +147,7 @@ def test_each_call_is_allowed_to_those_who_may(served):
     watch = ann.watch()
     watch.create(b"a", b"d")
     refusal = watch.next()
-    assert (refusal.watch_id, refusal.created, refusal.canceled, refusal.cancel_reason) == (-1, True, True, DENIED[1])
+    assert (refusal.watch_id, refusal.created, refusal.canceled, refusal.cancel_reason) == (-1, True, True, f"rpc error: code = PermissionDenied desc = {DENIED[1]}")
     watch.create(b"b")
     assert watch.next().watch_id == 0
     root.put(b"b", b"3")

@@ -25,17 +25,29 @@ impl Door {
     }
 }
 
+/// Whether a member could be there: it has a host and a port, and no path.
+fn is_of_a_member(url: &str) -> bool {
+    let Some((scheme, place)) = url.split_once("://") else { return false };
+    let has_port = || place.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    match scheme {
+        "unix" | "unixs" => true,
+        "http" | "https" => has_port(),
+        _ => false,
+    }
+}
+
 #[tonic::async_trait]
 impl Cluster for Door {
     async fn member_add(
         &self,
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
-        self.caller_of(&request)?.must_be_root()?;
+        let caller = self.caller_of(&request);
         let urls = request.into_inner().peer_ur_ls;
-        if urls.is_empty() || !urls.iter().all(|url| url.starts_with("http://") || url.starts_with("https://")) {
+        if urls.is_empty() || !urls.iter().all(|url| is_of_a_member(url.trim())) {
             return Err(Status::invalid_argument("etcdserver: given member URLs are invalid"));
         }
+        caller?.must_be_root()?;
         if urls.iter().any(|url| self.inner.host.peer_urls.contains(url)) {
             return Err(Status::failed_precondition("etcdserver: Peer URLs already exists"));
         }

@@ -93,6 +93,8 @@ pub(crate) const TERM: u64 = 2;
 /// The version of etcd whose surface this is.
 pub const VERSION: &str = "3.7.1";
 pub(crate) const CLUSTER_VERSION: &str = "3.7.0";
+/// The same as `Downgrade` says it.
+pub(crate) const CLUSTER_MINOR: &str = "3.7";
 
 impl Door {
     /// Blocks: who it is stands in the store from its first start on. Fails where the options do not fit, or what is durable cannot

@@ -1,6 +1,6 @@
 //! Maintenance: what one member can say of itself.
 
-use crate::door::{CLUSTER_VERSION, Door, TERM, VERSION};
+use crate::door::{CLUSTER_MINOR, CLUSTER_VERSION, Door, TERM, VERSION};
 use crate::snapshot::{self, Snapshots};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::maintenance_server::Maintenance;
@@ -131,6 +131,6 @@ impl Maintenance for Door {
             return Err(Status::unimplemented("a downgrade is done with a snapshot that an older etcd restores"));
         }
         let header = self.header(*self.inner.host.changed.borrow());
-        Ok(Response::new(pb::DowngradeResponse { header, version: CLUSTER_VERSION.to_owned() }))
+        Ok(Response::new(pb::DowngradeResponse { header, version: CLUSTER_MINOR.to_owned() }))
     }
 }

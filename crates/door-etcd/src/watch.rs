@@ -40,6 +40,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 struct Watcher {
     keys: KeyRange,
+    /// From which revision on it was asked for; 0: from then on.
+    start: i64,
     /// The first revision whose events were not sent.
     next: i64,
     /// It has had all that there was: from now on it gets each revision by itself.
@@ -121,7 +123,9 @@ impl Watchers {
         while self.all.contains_key(&self.next_id) {
             self.next_id += 1;
         }
-        self.next_id
+        // None is given twice, also if its watcher has gone.
+        self.next_id += 1;
+        self.next_id - 1
     }
 }
 
@@ -133,6 +137,8 @@ struct Task {
     out: VecDeque<pb::WatchResponse>,
     /// Pays for what waits to be sent.
     held: Option<Reservation>,
+    /// The client asked how far it is: it hears once it is as far as it can be.
+    owes_progress: bool,
     _open: Open,
 }
 
@@ -147,7 +153,8 @@ impl Watch for Door {
         let (send, sent) = mpsc::channel(1);
         let (watchers, out, credentials) = (Watchers::default(), VecDeque::new(), Credentials::from(&request));
         let open = Open::new(self, |done| &done.streams);
-        let task = Task { door: self.clone(), credentials, watchers, out, held: None, _open: open };
+        let task =
+            Task { door: self.clone(), credentials, watchers, out, held: None, owes_progress: false, _open: open };
         tokio::spawn(task.run(request.into_inner(), send));
         Ok(Response::new(Box::pin(ReceiverStream::new(sent))))
     }
@@ -171,6 +178,10 @@ impl Task {
                     not_before = Instant::now() + AGAIN;
                 }
             }
+            if self.owes_progress && !self.is_behind(newest) {
+                self.owes_progress = false;
+                self.push(newest, pb::WatchResponse { watch_id: -1, ..pb::WatchResponse::default() });
+            }
             let waits = self.out.is_empty() && self.is_behind(newest);
             if waits && Instant::now() >= not_before {
                 continue;
@@ -182,7 +193,11 @@ impl Task {
                     _ => return,
                 },
                 request = asked.next(), if is_open && self.out.len() < WAITING => match request {
-                    Some(Ok(request)) => self.take(request, newest),
+                    // What was acknowledged before it was asked is not news to it.
+                    Some(Ok(request)) => {
+                        let newest = *changed.borrow();
+                        self.take(request, newest);
+                    }
                     // The client sends no more; what it watches goes on.
                     None => is_open = false,
                     Some(Err(_)) => return,
@@ -217,13 +232,10 @@ impl Task {
             {
                 self.push(newest, pb::WatchResponse { watch_id, canceled: true, ..pb::WatchResponse::default() });
             }
+            // A watcher whose revision is to come has no place yet that could be told.
             Some(RequestUnion::ProgressRequest(_)) => {
-                let all = self.watchers.by_next.first_key_value();
-                if all.is_some_and(|(next, _)| *next > newest)
-                    && self.watchers.by_next.keys().all(|it| *it == newest + 1)
-                {
-                    self.push(newest, pb::WatchResponse { watch_id: -1, ..pb::WatchResponse::default() });
-                }
+                let all = &self.watchers.all;
+                self.owes_progress |= !all.is_empty() && all.values().all(|watcher| watcher.start <= newest);
             }
             Some(RequestUnion::CancelRequest(_)) | None => {}
         }
@@ -239,15 +251,17 @@ impl Task {
             cancel_reason: reason.to_owned(),
             ..pb::WatchResponse::default()
         };
-        if !keys.is_one() && !keys.is_endless() && keys.end <= keys.key {
-            return self.push(newest, refused("mvcc: watcher range is empty"));
-        }
         if create.start_revision < 0 {
             return self.push(newest, refused(errors::COMPACTED));
         }
         let may = self.door.caller(&self.credentials).and_then(|caller| caller.may(Access::Read, &keys));
         if let Err(status) = may {
-            return self.push(newest, refused(status.message()));
+            // As a client of gRPC in Go writes an error, which is what etcd answers here.
+            let reason = format!("rpc error: code = {:?} desc = {}", status.code(), status.message());
+            return self.push(newest, refused(&reason));
+        }
+        if !keys.is_one() && !keys.is_endless() && keys.end <= keys.key {
+            return self.push(newest, refused("mvcc: watcher range is empty"));
         }
         let id = if create.watch_id == 0 { self.watchers.new_id() } else { create.watch_id };
         if self.watchers.all.contains_key(&id) {
@@ -259,6 +273,7 @@ impl Task {
         };
         let watcher = Watcher {
             keys,
+            start: create.start_revision,
             next: if create.start_revision == 0 { newest + 1 } else { create.start_revision },
             is_synced: create.start_revision == 0 || create.start_revision > newest,
             no_put: create.filters.contains(&0),
@@ -277,7 +292,8 @@ impl Task {
     fn progress(&mut self, newest: i64) {
         let mut due = Vec::new();
         for (id, watcher) in &mut self.watchers.all {
-            if watcher.progress && !std::mem::take(&mut watcher.is_busy) && watcher.next == newest + 1 {
+            let is_there = watcher.next == newest + 1 && watcher.start <= newest;
+            if watcher.progress && !std::mem::take(&mut watcher.is_busy) && is_there {
                 due.push(*id);
             }
         }
@@ -325,12 +341,9 @@ impl Task {
         let compact_revision = self.door.versions().compacted().unwrap_or_default();
         for id in ids {
             self.watchers.remove(*id);
-            self.out.push_back(pb::WatchResponse {
-                watch_id: *id,
-                canceled: true,
-                compact_revision,
-                ..pb::WatchResponse::default()
-            });
+            // Its header names no revision.
+            let canceled = pb::WatchResponse { watch_id: *id, canceled: true, compact_revision, ..Default::default() };
+            self.push(0, canceled);
         }
     }
 
