@@ -137,6 +137,7 @@ type differ struct {
 	newest     int64
 	compacted  int64
 	verbose    bool
+	who        string // who asks, in the mode of auth
 }
 
 func (d *differ) revision(message proto.Message) {
@@ -148,6 +149,9 @@ func (d *differ) revision(message proto.Message) {
 
 // both asks both; what etcd said.
 func (d *differ) both(c call) (proto.Message, error) {
+	if c.user == "" {
+		c.user = d.who
+	}
 	message, err := d.etcd.ask(c)
 	other, otherErr := d.peer.ask(c)
 	d.out.Requests++

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"sort"
 	"strings"
 	"time"
 
@@ -19,8 +20,15 @@ type stream struct {
 	come   chan *pb.WatchResponse
 	ended  string
 	events map[int64][]string // of each watcher, in the order in which they came
-	told   []string           // what is no event
+	told   []told             // what is no event
 	wrong  []string
+	// Watchers that ended by compaction: etcd keeps their numbers taken, and answers no request for progress from then on.
+	compacted map[int64]bool
+}
+
+type told struct {
+	id   int64
+	text string
 }
 
 func (s *server) watch(user string) *stream {
@@ -29,7 +37,7 @@ func (s *server) watch(user string) *stream {
 	if err != nil {
 		fail("%s: a stream of watchers: %v", s.name, err)
 	}
-	made := &stream{Watch_WatchClient: opened, cancel: cancel, come: make(chan *pb.WatchResponse, 10_000), events: map[int64][]string{}}
+	made := &stream{Watch_WatchClient: opened, cancel: cancel, come: make(chan *pb.WatchResponse, 10_000), events: map[int64][]string{}, compacted: map[int64]bool{}}
 	go func() {
 		defer close(made.come)
 		for {
@@ -46,7 +54,10 @@ func (s *server) watch(user string) *stream {
 func (s *stream) keep(response *pb.WatchResponse) {
 	at := response.GetHeader().GetRevision()
 	if len(response.Events) == 0 {
-		s.told = append(s.told, textOf(response.ProtoReflect()))
+		s.told = append(s.told, told{response.WatchId, textOf(response.ProtoReflect())})
+		if response.CompactRevision != 0 {
+			s.compacted[response.WatchId] = true
+		}
 		return
 	}
 	for _, event := range response.Events {
@@ -77,13 +88,18 @@ func (s *stream) next(isIt func(*pb.WatchResponse) bool, patience time.Duration)
 }
 
 func (s *stream) text() string {
+	// What is told of one watcher has an order, what is told of several has none.
+	sort.SliceStable(s.told, func(i, j int) bool { return s.told[i].id < s.told[j].id })
 	var all []string
+	for _, it := range s.told {
+		all = append(all, "\n    "+it.text)
+	}
 	for id := range int64(40) {
 		if events := s.events[id]; len(events) > 0 {
 			all = append(all, fmt.Sprintf("\n    events of %d: %s", id, strings.Join(events, " ")))
 		}
 	}
-	return strings.Join(s.told, "\n    ") + strings.Join(all, "") + s.ended + strings.Join(s.wrong, "; ")
+	return strings.Join(all, "") + s.ended + strings.Join(s.wrong, "; ")
 }
 
 func (d *differ) createRequest() *pb.WatchCreateRequest {
@@ -107,7 +123,9 @@ func (d *differ) createRequest() *pb.WatchCreateRequest {
 
 // watch is one life of a stream: watchers are made and cancelled among changes, then all is read and compared.
 func (d *differ) watch() {
-	streams := []*stream{d.etcd.watch(""), d.peer.watch("")}
+	streams := []*stream{d.etcd.watch(d.who), d.peer.watch(d.who)}
+	by := d.who
+	d.who = d.root() // who makes the changes
 	defer streams[0].cancel()
 	defer streams[1].cancel()
 	var asked []string
@@ -118,9 +136,16 @@ func (d *differ) watch() {
 		}
 	}
 	create := func() {
-		send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: d.createRequest()}})
+		request := d.createRequest()
+		if streams[0].compacted[request.WatchId] || request.StartRevision < d.compacted && request.StartRevision > 0 {
+			request.WatchId = 0
+		}
+		send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: request}})
 		for _, stream := range streams {
 			stream.next(func(response *pb.WatchResponse) bool { return response.Created }, 3*time.Second)
+			if request.StartRevision > 0 && request.StartRevision < d.compacted {
+				stream.next(func(response *pb.WatchResponse) bool { return response.CompactRevision != 0 }, quiet)
+			}
 		}
 		d.out.Requests++
 		d.out.Kinds["WatchCreate"]++
@@ -137,6 +162,9 @@ func (d *differ) watch() {
 			for _, stream := range streams {
 				stream.next(func(*pb.WatchResponse) bool { return false }, quiet)
 			}
+			if streams[0].compacted[cancel.WatchId] {
+				continue
+			}
 			send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: cancel}})
 			for _, stream := range streams {
 				stream.next(func(response *pb.WatchResponse) bool { return response.Canceled }, quiet)
@@ -149,14 +177,14 @@ func (d *differ) watch() {
 	for _, stream := range streams {
 		stream.next(func(*pb.WatchResponse) bool { return false }, quiet)
 	}
-	if d.chance(2) {
+	if d.chance(2) && len(streams[0].compacted) == 0 {
 		send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_ProgressRequest{ProgressRequest: &pb.WatchProgressRequest{}}})
 		for _, stream := range streams {
 			stream.next(func(response *pb.WatchResponse) bool { return response.WatchId == -1 }, quiet)
 		}
 		d.out.Kinds["WatchProgress"]++
 	}
-	d.compare("Watch "+strings.Join(asked, ", "), streams[0].text(), streams[1].text())
+	d.compare("Watch of "+by+" "+strings.Join(asked, ", "), streams[0].text(), streams[1].text())
 }
 
 // write is a change, as events come from.
@@ -165,7 +193,7 @@ func (d *differ) write() {
 	case 0:
 		d.both(call{"DeleteRange", pb.KV_DeleteRange_FullMethodName, d.deleteRequest(), &pb.DeleteRangeResponse{}, ""})
 	case 1:
-		d.both(call{"Txn", pb.KV_Txn_FullMethodName, d.txn(0), &pb.TxnResponse{}, ""})
+		d.transaction()
 	default:
 		d.both(call{"Put", pb.KV_Put_FullMethodName, d.putRequest(), &pb.PutResponse{}, ""})
 	}
