@@ -41,6 +41,7 @@ ROWS = [
     ("arbiter", "arbiter.py", [], []),
     ("engine", "engine.py", [], None),
     ("runs", "runs.py", [], None),
+    ("versions", "versions.py", [], None),
     ("soak", "soak.py", [], []),
     ("six", "six.py", [], None),
 ]
