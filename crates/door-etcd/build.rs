@@ -10,6 +10,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         protox::Compiler::new(["proto"])?.include_imports(true).open_files(files)?.encode_file_descriptor_set();
     let out = std::path::PathBuf::from(std::env::var("OUT_DIR")?);
     std::fs::write(out.join("descriptors.bin"), encoded)?;
-    tonic_prost_build::configure().build_client(false).build_transport(false).compile_fds(descriptors)?;
+    let services = tonic_prost_build::configure().build_client(false).build_transport(false);
+    // Messages are weighed before they are decoded.
+    services.codec_path("crate::weight::Weighed").compile_fds(descriptors)?;
     Ok(())
 }

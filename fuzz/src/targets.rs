@@ -35,6 +35,8 @@ pub const TARGETS: &[Target] = &[
     Target { name: "bodies", run: bodies },
     Target { name: "filter", run: filter },
     Target { name: "stems", run: stems },
+    Target { name: "versions", run: ramekin_versions::decode_anything },
+    Target { name: "etcd", run: ramekin_door_etcd::decode_anything },
 ];
 
 pub fn find(name: &str) -> Option<Target> {

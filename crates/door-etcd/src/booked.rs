@@ -25,6 +25,18 @@ const TIMES: u64 = 2;
 #[derive(Clone, Default)]
 pub(crate) struct Bookings(Arc<Mutex<Vec<Reservation>>>);
 
+impl Bookings {
+    /// Books more for a request.
+    pub(crate) fn add(&self, door: &Door, bytes: u64) -> Result<(), Status> {
+        let mut held = self.0.lock();
+        let booked = match held.last_mut() {
+            Some(last) => last.grow(bytes),
+            None => door.inner.bodies.try_reserve(bytes).map(|booked| held.push(booked)),
+        };
+        booked.map_err(|_| Status::resource_exhausted(errors::TOO_MANY_REQUESTS))
+    }
+}
+
 /// What a request has booked, for whoever takes its message.
 pub(crate) fn memory_of<T>(request: &tonic::Request<T>) -> Vec<Reservation> {
     let bookings = request.extensions().get::<Bookings>();
@@ -42,6 +54,9 @@ pub(crate) struct BookedBody<B> {
     /// The first bytes of what came, which say how long the message is.
     head: Vec<u8>,
 }
+
+/// A message of a stream names keys, and is no longer.
+pub(crate) const STREAM_MESSAGE_MAX: usize = 128 << 10;
 
 /// A byte of flags, and the length of the message.
 const HEAD: usize = 5;
@@ -68,16 +83,10 @@ impl<B> BookedBody<B> {
     }
 
     fn book(&self, bytes: u64) -> Result<(), Status> {
-        let mut held = self.bookings.0.lock();
-        let booked = match held.last_mut() {
-            Some(last) if self.is_stream => match last.bytes() < bytes {
-                true => last.grow(bytes - last.bytes()),
-                false => Ok(()),
-            },
-            Some(last) => last.grow(bytes),
-            None => self.door.inner.bodies.try_reserve(bytes).map(|booked| held.push(booked)),
-        };
-        booked.map_err(|_| Status::resource_exhausted(errors::TOO_MANY_REQUESTS))
+        let held = self.bookings.0.lock().last().map_or(0, Reservation::bytes);
+        let bytes =
+            if self.is_stream { bytes.min((TIMES * STREAM_MESSAGE_MAX as u64).saturating_sub(held)) } else { bytes };
+        self.bookings.add(&self.door, bytes)
     }
 }
 
@@ -118,12 +127,18 @@ where
 pub(crate) struct HeldBody<B> {
     inner: B,
     _held: Option<Arc<Reservation>>,
+    /// Of the call itself, as long as it is open.
+    _open: Option<Reservation>,
     call: Option<Call>,
 }
 
 impl<B> HeldBody<B> {
     pub(crate) fn new(inner: B, held: Option<Arc<Reservation>>) -> Self {
-        Self { inner, _held: held, call: None }
+        Self { inner, _held: held, _open: None, call: None }
+    }
+
+    pub(crate) fn paid_by(self, open: Reservation) -> Self {
+        Self { _open: Some(open), ..self }
     }
 
     pub(crate) fn of(self, call: Call) -> Self {

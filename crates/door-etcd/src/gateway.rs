@@ -5,8 +5,9 @@
 //!                                                                               └► of a stream: a line each, {"result": ...}
 //! ```
 
-use crate::booked::HeldBody;
+use crate::booked::{Bookings, HeldBody};
 use crate::door::Door;
+use crate::weight::CALL;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body::Frame;
@@ -16,6 +17,7 @@ use prost::Message;
 use prost_reflect::{
     DescriptorPool, DeserializeOptions, DynamicMessage, MessageDescriptor, MethodDescriptor, SerializeOptions,
 };
+use ramekin_base::Error;
 use ramekin_memory::Reservation;
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
@@ -86,6 +88,11 @@ const PATHS: &[(&str, &str, &str)] = &[
 
 /// What a JSON text takes at most beside its message: bytes in base64, names of fields, and the message itself.
 const TIMES: u64 = 4;
+/// What an object of a text takes: the first place of its fields; and what each further field or item does.
+const OBJECT: u64 = 1280;
+const PLACE: u64 = 128;
+/// What an answer takes besides itself while it is made a text: its bytes, its message, and the text.
+const ANSWER_TIMES: u64 = 5;
 
 type Answer = Response<HeldBody<Body>>;
 
@@ -121,7 +128,8 @@ async fn call(door: &Door, routes: Routes, request: Request<Incoming>) -> Result
     let token = request.headers().get(http::header::AUTHORIZATION).cloned();
     // A text is longer than its message: bytes stand in base64.
     let most = 2 * door.message_most();
-    let (text, memory) = read(door, request.into_body(), most).await?;
+    let (text, mut memory) = read(door, request.into_body(), most).await?;
+    memory.grow(weight(&text)).map_err(too_many)?;
     let messages = messages(&method.input(), &text, method.is_client_streaming())?;
     drop(text);
     let mut framed = BytesMut::new();
@@ -146,7 +154,8 @@ async fn call(door: &Door, routes: Routes, request: Request<Incoming>) -> Result
     if let Some(token) = token {
         inner.headers_mut().insert(HeaderName::from_static("token"), token);
     }
-    let response = match routes.oneshot(inner).await {
+    let answered = CALL.scope((door.clone(), Bookings::default()), routes.oneshot(inner));
+    let response = match answered.await {
         Ok(response) => response,
         Err(never) => match never {},
     };
@@ -156,20 +165,35 @@ async fn call(door: &Door, routes: Routes, request: Request<Incoming>) -> Result
         return Ok(stream(output, response.into_body(), memory));
     }
     let held = response.extensions().get::<Arc<Reservation>>().cloned();
+    let answer_bytes = held.as_ref().map_or(0, |held| held.bytes());
+    memory.grow(ANSWER_TIMES * answer_bytes).map_err(too_many)?;
     let collected = response.into_body().collect().await?;
     if let Some(trailers) = collected.trailers() {
         check(trailers)?;
     }
     let text = json(&output, message_in(&mut BytesMut::from(&collected.to_bytes()[..])).unwrap_or_default())?;
-    let mut answer = Response::new(HeldBody::new(Body::new(Full::new(Bytes::from(text))), held));
+    let mut answer = Response::new(HeldBody::new(Body::new(Full::new(Bytes::from(text))), held).paid_by(memory));
     answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));
     Ok(answer)
+}
+
+fn too_many(_: Error) -> Status {
+    Status::resource_exhausted(crate::errors::TOO_MANY_REQUESTS)
+}
+
+/// What the parts of a text take once they are read: each object its first fields, each further field or item its place.
+fn weight(text: &[u8]) -> u64 {
+    let parts = text.iter().map(|byte| match byte {
+        b'{' => OBJECT,
+        b'[' | b',' => PLACE,
+        _ => 0,
+    });
+    parts.sum()
 }
 
 /// The body of a request, booked.
 async fn read(door: &Door, body: Incoming, most: usize) -> Result<(Bytes, Reservation), Status> {
     use http_body::Body as _;
-    let too_many = |_| Status::resource_exhausted(crate::errors::TOO_MANY_REQUESTS);
     let len = body.size_hint().upper().unwrap_or(most as u64).min(most as u64);
     let memory = door.inner.bodies.try_reserve(TIMES * len).map_err(too_many)?;
     let body = Limited::new(body, most).collect().await;
@@ -197,6 +221,16 @@ fn messages(input: &MessageDescriptor, text: &[u8], several: bool) -> Result<Vec
     Ok(all)
 }
 
+/// Reads a text as messages of each call, and bytes as those of an answer.
+pub(crate) fn decode_anything(bytes: &[u8]) {
+    for (path, _, _) in PATHS {
+        let Some(method) = method_of(&format!("/v3/{path}")) else { continue };
+        _ = messages(&method.input(), bytes, method.is_client_streaming());
+    }
+    let mut framed = BytesMut::from(bytes);
+    while message_in(&mut framed).is_some() {}
+}
+
 /// The message at the head of some bytes, if it is there whole.
 fn message_in(bytes: &mut BytesMut) -> Option<Bytes> {
     let head = bytes.get(1..5)?.first_chunk::<4>()?;
@@ -218,15 +252,35 @@ fn json(output: &MessageDescriptor, message: Bytes) -> Result<String, Status> {
     String::from_utf8(text).map_err(|error| wrong(&error))
 }
 
+/// Books what it takes to show so many bytes as text, besides what was asked, in place of what was booked for those before.
+fn fits(memory: &mut Reservation, asked: u64, bytes: usize) -> bool {
+    let (wanted, booked) = (asked + ANSWER_TIMES * bytes as u64, memory.bytes());
+    match wanted > booked {
+        true => memory.grow(wanted - booked).is_ok(),
+        false => {
+            memory.shrink(booked - wanted);
+            true
+        }
+    }
+}
+
 /// A line for each message.
-fn stream(output: MessageDescriptor, body: Body, memory: Reservation) -> Answer {
-    let mut held = BytesMut::new();
+fn stream(output: MessageDescriptor, body: Body, mut memory: Reservation) -> Answer {
+    let (mut held, asked) = (BytesMut::new(), memory.bytes());
+    let mut has_ended = false;
     let frames = http_body_util::BodyStream::new(body);
-    let lines = frames.map(move |frame| {
-        let _memory = &memory;
+    let lines = frames.map_while(move |frame| {
+        if has_ended {
+            return None;
+        }
         let mut lines = String::new();
         let failed = match frame {
             Ok(frame) => match frame.into_data() {
+                // Without memory it ends here: a message that is left out would never be missed.
+                Ok(data) if !fits(&mut memory, asked, held.len() + data.len()) => {
+                    has_ended = true;
+                    Some(Status::resource_exhausted(crate::errors::TOO_MANY_REQUESTS))
+                }
                 Ok(data) => {
                     held.extend_from_slice(&data);
                     let mut failed = None;
@@ -245,7 +299,7 @@ fn stream(output: MessageDescriptor, body: Body, memory: Reservation) -> Answer 
         if let Some(status) = failed {
             lines += &format!("{{\"error\":{}}}\n", error_of(&status));
         }
-        Ok::<_, Infallible>(Frame::data(Bytes::from(lines)))
+        Some(Ok::<_, Infallible>(Frame::data(Bytes::from(lines))))
     });
     let mut answer = Response::new(HeldBody::new(Body::new(StreamBody::new(lines)), None));
     answer.headers_mut().insert(http::header::CONTENT_TYPE, http::HeaderValue::from_static("application/json"));

@@ -22,6 +22,7 @@ mod calls;
 mod cluster;
 mod convert;
 mod database;
+mod delivery;
 mod door;
 mod drive;
 mod election;
@@ -46,6 +47,7 @@ mod snapshot;
 #[cfg(test)]
 mod tests;
 mod watch;
+mod weight;
 
 pub use database::Database;
 pub use door::{Door, Host, Job, VERSION as ETCD_VERSION};
@@ -53,7 +55,28 @@ pub use listen::{Listener, Serves, Socket};
 pub use metrics::Usage;
 pub use serve::serve;
 
-/// The wire's messages and services, with the codec of `tonic_prost`.
+/// Decodes whatever stands there as each kind of what clients send, and as the door's own records. For fuzzing: it must neither panic nor
+/// weigh less than it is.
+pub fn decode_anything(bytes: &[u8]) {
+    use prost::Message;
+    use wire::{authpb, etcdserverpb as pb};
+    gateway::decode_anything(bytes);
+    _ = weight::of_txn(bytes);
+    if let Ok(txn) = pb::TxnRequest::decode(bytes) {
+        let operations = txn.compare.len() + txn.success.len() + txn.failure.len();
+        assert!(weight::of_txn(bytes) >= operations as u64 * weight::OPERATION, "an operation was not weighed");
+        _ = convert::txn(txn).check(128);
+    }
+    if let Ok(range) = pb::RangeRequest::decode(bytes) {
+        _ = convert::range(range).and_then(|range| range.check());
+    }
+    _ = pb::WatchRequest::decode(bytes);
+    _ = pb::AlarmMember::decode(bytes);
+    _ = authpb::User::decode(bytes);
+    _ = authpb::Role::decode(bytes);
+}
+
+/// The wire's messages and services.
 #[allow(
     clippy::all,
     clippy::disallowed_types,

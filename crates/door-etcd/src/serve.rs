@@ -1,15 +1,17 @@
 //! Connections: HTTP/2 and HTTP/1 on one port, told apart by their first bytes.
 
 use crate::auth::CommonName;
-use crate::booked::{BookedBody, HeldBody};
+use crate::booked::{BookedBody, HeldBody, STREAM_MESSAGE_MAX};
 use crate::calls::Call;
 use crate::door::Door;
 use crate::drive::{Gathered, Open};
+use crate::errors;
 use crate::gateway;
 use crate::http;
 use crate::listen::{Accepted, Accepts, Listener, Serves, Stream, TLS_BYTES, secured};
 use crate::long_range::InPlace;
 use crate::reflection;
+use crate::weight::CALL;
 use crate::wire::etcdserverpb::auth_server::AuthServer;
 use crate::wire::etcdserverpb::cluster_server::ClusterServer;
 use crate::wire::etcdserverpb::kv_server::KvServer;
@@ -45,8 +47,10 @@ const CONNECTION_BYTES: u64 = 48 << 10;
 const STREAM_WINDOW: u32 = 64 << 10;
 const CONNECTION_WINDOW: u32 = 128 << 10;
 const SEND_BUFFER: usize = 64 << 10;
-/// Streams of one connection at a time.
-const STREAMS: u32 = 10_000;
+/// Streams of one connection at a time: as many as there may be connections, within these.
+const STREAMS: (usize, usize) = (256, 10_000);
+/// What an open call takes: its stream, its task, and its headers besides their bytes.
+const CALL_BYTES: u64 = 12 << 10;
 
 /// While the door closes it looks so often whether what ends by itself has ended.
 const LOOK: Duration = Duration::from_millis(10);
@@ -152,10 +156,10 @@ async fn accept(accepts: &Accepts, seats: &Arc<Semaphore>) -> Option<(Accepted, 
 
 fn routes(door: &Door) -> Routes {
     // A message that is too long is refused before it is decoded.
-    let (most, endless) = (door.message_most(), usize::MAX);
+    let (most, few, endless) = (door.message_most(), STREAM_MESSAGE_MAX, usize::MAX);
     Routes::new(KvServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
-        .add_service(WatchServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
-        .add_service(LeaseServer::new(door.clone()).max_decoding_message_size(most).max_encoding_message_size(endless))
+        .add_service(WatchServer::new(door.clone()).max_decoding_message_size(few).max_encoding_message_size(endless))
+        .add_service(LeaseServer::new(door.clone()).max_decoding_message_size(few).max_encoding_message_size(endless))
         .add_service(LockServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(ElectionServer::new(door.clone()).max_decoding_message_size(most))
         .add_service(AuthServer::new(door.clone()).max_decoding_message_size(most))
@@ -183,7 +187,7 @@ async fn connection(shared: &Shared, stream: Stream, peer: Peer) {
         .timer(TokioTimer::new())
         .initial_stream_window_size(STREAM_WINDOW)
         .initial_connection_window_size(CONNECTION_WINDOW)
-        .max_concurrent_streams(STREAMS)
+        .max_concurrent_streams(shared.door.inner.host.connections.clamp(STREAMS.0, STREAMS.1) as u32)
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(Duration::from_secs(2 * 3600))
         .keep_alive_timeout(Duration::from_secs(20));
@@ -253,9 +257,15 @@ async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Req
         call.hears(refused.headers());
         return refused.map(|body| HeldBody::new(body, None).of(call));
     }
+    let headers: usize = parts.headers.iter().map(|(name, value)| 2 * (name.as_str().len() + value.len())).sum();
+    let Ok(open) = door.inner.bodies.try_reserve(CALL_BYTES + headers as u64) else {
+        let refused = Status::resource_exhausted(errors::TOO_MANY_REQUESTS).into_http::<Body>();
+        call.hears(refused.headers());
+        return refused.map(|body| HeldBody::new(body, None).of(call));
+    };
     let shape = (is_stream(parts.uri.path()), door.message_most());
-    let (body, bookings) = BookedBody::new(body, door, shape);
-    parts.extensions.insert(bookings);
+    let (body, bookings) = BookedBody::new(body, door.clone(), shape);
+    parts.extensions.insert(bookings.clone());
     if let Some(name) = name {
         parts.extensions.insert(name);
     }
@@ -263,12 +273,13 @@ async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Req
         true => reflection::routes().unwrap_or(routes),
         false => routes,
     };
-    let response = match routes.oneshot(Request::from_parts(parts, Body::new(body))).await {
+    let answered = routes.oneshot(Request::from_parts(parts, Body::new(body)));
+    let response = match CALL.scope((door, bookings), answered).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
     call.hears(response.headers());
     let held = response.extensions().get::<Arc<Reservation>>().cloned();
     let in_place = response.extensions().get::<InPlace>().and_then(InPlace::take);
-    response.map(|body| HeldBody::new(in_place.unwrap_or(body), held).of(call))
+    response.map(|body| HeldBody::new(in_place.unwrap_or(body), held).paid_by(open).of(call))
 }

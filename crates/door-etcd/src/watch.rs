@@ -7,30 +7,26 @@
 //! ```
 
 use crate::auth::{Access, Credentials};
-use crate::convert;
+use crate::delivery::{DUE_BYTES, Delivery, Due, Paid, Sent, WANTED_BYTES};
 use crate::door::Door;
 use crate::metrics::Open;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::watch_request::RequestUnion;
 use crate::wire::etcdserverpb::watch_server::Watch;
-use prost::Message;
 use ramekin_memory::Reservation;
-use ramekin_versions::{Event, Events, KeyRange, errors};
+use ramekin_versions::{Events, KeyRange, errors};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
-use tokio_stream::wrappers::ReceiverStream;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
 /// Revisions that are read at one go, and about how many bytes of events.
 const REVISIONS: i64 = 1000;
 const BATCH_BYTES: u64 = 256 << 10;
-/// A response of so many bytes is cut, where the watcher asked for that.
-const FRAGMENT_BYTES: usize = 2 << 20;
 /// Responses that may wait for the client before nothing more is asked of it.
 const WAITING: usize = 128;
 /// What a watcher takes besides its keys: its places in lists.
@@ -134,9 +130,11 @@ struct Task {
     door: Door,
     credentials: Credentials,
     watchers: Watchers,
+    /// Events that are sent before all that stands in `out`.
+    delivery: Delivery,
     out: VecDeque<pb::WatchResponse>,
-    /// Pays for what waits to be sent.
-    held: Option<Reservation>,
+    /// So many revisions are read at one go, as memory allows.
+    revisions: i64,
     /// The client asked how far it is: it hears once it is as far as it can be.
     owes_progress: bool,
     _open: Open,
@@ -153,14 +151,15 @@ impl Watch for Door {
         let (send, sent) = mpsc::channel(1);
         let (watchers, out, credentials) = (Watchers::default(), VecDeque::new(), Credentials::from(&request));
         let open = Open::new(self, |done| &done.streams);
+        let (delivery, revisions, owes_progress) = (Delivery::default(), REVISIONS, false);
         let task =
-            Task { door: self.clone(), credentials, watchers, out, held: None, owes_progress: false, _open: open };
+            Task { door: self.clone(), credentials, watchers, delivery, out, revisions, owes_progress, _open: open };
         tokio::spawn(task.run(request.into_inner(), send));
-        Ok(Response::new(Box::pin(ReceiverStream::new(sent))))
+        Ok(Response::new(Box::pin(Paid::new(sent))))
     }
 }
 
-type Sender = mpsc::Sender<Result<pb::WatchResponse, Status>>;
+type Sender = mpsc::Sender<Sent>;
 
 impl Task {
     /// Ends when the client has left.
@@ -172,8 +171,9 @@ impl Task {
         let mut is_open = true;
         loop {
             let newest = *changed.borrow_and_update();
-            if self.out.is_empty() {
-                self.held = None;
+            let is_pausing = Instant::now() < not_before;
+            if self.is_idle() {
+                self.delivery = Delivery::default();
                 if Instant::now() >= not_before && self.is_behind(newest) && !self.read(newest).await {
                     not_before = Instant::now() + AGAIN;
                 }
@@ -182,15 +182,18 @@ impl Task {
                 self.owes_progress = false;
                 self.push(newest, pb::WatchResponse { watch_id: -1, ..pb::WatchResponse::default() });
             }
-            let waits = self.out.is_empty() && self.is_behind(newest);
+            let waits = self.is_idle() && self.is_behind(newest);
             if waits && Instant::now() >= not_before {
                 continue;
             }
             tokio::select! {
                 biased;
-                permit = send.reserve(), if !self.out.is_empty() => match (permit, self.out.pop_front()) {
-                    (Ok(permit), Some(response)) => permit.send(Ok(response)),
-                    _ => return,
+                permit = send.reserve(), if !self.is_idle() && !is_pausing => match (permit, self.next_sent()) {
+                    (Ok(permit), Ok(Some(sent))) => permit.send(sent),
+                    (Ok(_), Ok(None)) => {}
+                    // Without memory for a response it waits.
+                    (Ok(_), Err(_)) => not_before = Instant::now() + AGAIN,
+                    (Err(_), _) => return,
                 },
                 request = asked.next(), if is_open && self.out.len() < WAITING => match request {
                     // What was acknowledged before it was asked is not news to it.
@@ -202,17 +205,30 @@ impl Task {
                     None => is_open = false,
                     Some(Err(_)) => return,
                 },
-                change = changed.changed(), if self.out.is_empty() && !waits => if change.is_err() {
-                    _ = send.send(Err(Status::unavailable("etcdserver: watch canceled"))).await;
+                change = changed.changed(), if self.is_idle() && !waits => if change.is_err() {
+                    _ = send.send((Err(Status::unavailable("etcdserver: watch canceled")), None)).await;
                     return;
                 },
-                () = sleep_until(not_before), if waits => {}
+                () = sleep_until(not_before), if waits || is_pausing => {}
                 () = sleep_until(progress_at) => {
                     progress_at = Instant::now() + every;
                     self.progress(newest);
                 }
                 () = send.closed() => return,
             }
+        }
+    }
+
+    /// Whether nothing waits to be sent.
+    fn is_idle(&self) -> bool {
+        self.out.is_empty() && self.delivery.is_empty()
+    }
+
+    /// What is sent next. Fails where there is no memory for it now.
+    fn next_sent(&mut self) -> ramekin_base::Result<Option<Sent>> {
+        match self.delivery.is_empty() {
+            true => Ok(self.out.pop_front().map(|response| (Ok(response), None))),
+            false => self.delivery.next(&self.door),
         }
     }
 
@@ -311,7 +327,7 @@ impl Task {
         let with_prev = ids.iter().any(|id| self.watchers.all.get(id).is_some_and(|watcher| watcher.prev_kv));
         let to = self.watchers.by_next.keys().nth(1).copied().unwrap_or(i64::MAX);
         // Not past others, so that all of them are read for together from there on.
-        let revisions = REVISIONS.min(to.saturating_sub(from));
+        let revisions = self.revisions.min(to.saturating_sub(from));
         let wanted: Vec<KeyRange> =
             ids.iter().filter_map(|id| self.watchers.all.get(id)).map(|watcher| watcher.keys.clone()).collect();
         let read = move |versions: &ramekin_versions::Versions| {
@@ -322,9 +338,10 @@ impl Task {
         };
         match self.door.read(true, read).await {
             Ok(held) => {
-                self.held = held.memory;
-                self.deliver(from, &ids, held.value, newest);
-                true
+                let is_booked = self.deliver((from, newest), &ids, held.value, held.memory);
+                // Fewer events are wanted by fewer.
+                self.revisions = if is_booked { REVISIONS } else { (self.revisions / 8).max(1) };
+                is_booked
             }
             Err(status) if status.message() == errors::COMPACTED => {
                 self.cancel_compacted(&ids);
@@ -347,65 +364,42 @@ impl Task {
         }
     }
 
-    fn deliver(&mut self, from: i64, ids: &BTreeSet<i64>, read: Events, newest: i64) {
-        let mut events: BTreeMap<i64, Vec<&Event>> = BTreeMap::new();
-        for event in &read.events {
+    /// Notes who is to be sent what. False: there was no memory for that.
+    fn deliver(
+        &mut self,
+        (from, newest): (i64, i64),
+        ids: &BTreeSet<i64>,
+        read: Events,
+        memory: Option<Reservation>,
+    ) -> bool {
+        let Ok(mut booked) = self.door.inner.bodies.try_reserve(0) else { return false };
+        let mut wanted: BTreeMap<i64, VecDeque<u32>> = BTreeMap::new();
+        for (place, event) in (0u32..).zip(&read.events) {
             for (id, watcher) in self.watchers.of(&event.kv.key) {
                 let is_filtered = if event.is_delete { watcher.no_delete } else { watcher.no_put };
-                if !is_filtered && ids.contains(&id) {
-                    events.entry(id).or_default().push(event);
+                if is_filtered || !ids.contains(&id) {
+                    continue;
                 }
+                let places = wanted.entry(id).or_default();
+                let more = 2 * WANTED_BYTES + if places.is_empty() { DUE_BYTES } else { 0 };
+                if booked.grow(more).is_err() {
+                    return false;
+                }
+                places.push_back(place);
             }
         }
-        for (id, events) in events {
+        let mut due = VecDeque::with_capacity(wanted.len());
+        for (id, wanted) in wanted {
             let Some(watcher) = self.watchers.all.get_mut(&id) else { continue };
             watcher.is_busy = true;
-            self.door.inner.done.events.fetch_add(events.len() as u64, Ordering::Relaxed);
-            let (prev_kv, fragment, is_synced) = (watcher.prev_kv, watcher.fragment, watcher.is_synced);
-            let mut send = |revision: i64, events: &[&Event]| {
-                let made = events.iter().map(|event| {
-                    let prev = event.prev.clone().filter(|_| prev_kv);
-                    convert::event(Event { prev, ..(*event).clone() })
-                });
-                let response = pb::WatchResponse {
-                    header: self.door.header(revision),
-                    watch_id: id,
-                    events: made.collect(),
-                    ..pb::WatchResponse::default()
-                };
-                match fragment {
-                    true => self.out.extend(fragments(response)),
-                    false => self.out.push_back(response),
-                }
-            };
-            match is_synced {
-                true => events
-                    .chunk_by(|one, next| one.kv.mod_revision == next.kv.mod_revision)
-                    .for_each(|events| send(events[0].kv.mod_revision, events)),
-                false => send(read.revision.max(newest), &events),
-            }
+            self.door.inner.done.events.fetch_add(wanted.len() as u64, Ordering::Relaxed);
+            let Watcher { is_synced, prev_kv, fragment, .. } = *watcher;
+            due.push_back(Due { id, is_synced, prev_kv, fragment, wanted });
         }
+        let revision = read.revision.max(newest);
+        let memory = memory.into_iter().chain([booked]).collect();
+        self.delivery = Delivery::new(read.events, revision, due, memory);
         self.watchers.advance(from, read.next, read.next > read.revision);
+        true
     }
-}
-
-/// A response in pieces, none of which is much longer than it should be.
-fn fragments(mut response: pb::WatchResponse) -> Vec<pb::WatchResponse> {
-    if response.events.len() < 2 || response.encoded_len() < FRAGMENT_BYTES {
-        return vec![response];
-    }
-    let (mut pieces, mut bytes) = (Vec::new(), 0);
-    let mut piece = Vec::new();
-    let head = pb::WatchResponse { events: Vec::new(), fragment: true, ..response.clone() };
-    for event in std::mem::take(&mut response.events) {
-        let len = event.encoded_len();
-        if !piece.is_empty() && bytes + len >= FRAGMENT_BYTES {
-            pieces.push(pb::WatchResponse { events: std::mem::take(&mut piece), ..head.clone() });
-            bytes = 0;
-        }
-        bytes += len;
-        piece.push(event);
-    }
-    pieces.push(pb::WatchResponse { events: piece, fragment: false, ..head });
-    pieces
 }

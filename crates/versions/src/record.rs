@@ -186,4 +186,28 @@ mod tests {
         assert_eq!(of_number(&number(-5)).unwrap(), -5);
         assert!(Head::decode(&[1, 0, 1, 1, 0, 2]).is_err() && Change::decode(&[]).is_err());
     }
+
+    /// Records with some bytes changed or cut, and bytes that are none.
+    #[test]
+    fn whatever_stands_there_decodes_or_is_refused() {
+        let mut rng = ramekin_base::Rng::new(3);
+        for _ in 0..50_000 {
+            let value: Vec<u8> = (0..rng.below(20)).map(|_| rng.below(256) as u8).collect();
+            let create = rng.below(1 << 40) as i64;
+            let is = Version { create, number: 1, version: 3, lease: 9, value: Value::of(&value) };
+            let mut bytes = match rng.below(4) {
+                0 => Head { revision: 5, is }.encode(),
+                1 => Dead { end: rng.below(1 << 50) as i64, is }.encode(),
+                2 => crate::keys::version(&value, rng.below(1 << 50) as i64),
+                _ => value.clone(),
+            };
+            for _ in 0..rng.below(3) {
+                if let Some(at) = bytes.len().checked_sub(1 + rng.below(8) as usize) {
+                    bytes[at] = rng.below(256) as u8;
+                }
+            }
+            bytes.truncate(rng.below(40) as usize);
+            crate::decode_anything(&bytes);
+        }
+    }
 }
