@@ -22,6 +22,7 @@ ROWS = [
     ("catalogue", "catalogue.py", [], []),
     ("giveback", "giveback.py", [], []),
     ("kill9", "kill9.py", [], []),
+    ("versions-kill", "versions_kill.py", [], []),
     ("fsync", "fsync_rate.py", [], []),
     ("peers", "peers.py", [], None),
     ("peers-syn", "peers.py", ["--set", "syn"], None),

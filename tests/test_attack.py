@@ -3,13 +3,17 @@
 import os
 import random
 import re
+import threading
 import time
 from pathlib import Path
 
+import grpc
 import pytest
 
 from bench.attack import start_of
-from tests.attack import bodies, run, surface
+from harness.etcd import Client
+from harness.server import Server, free_port, mib
+from tests.attack import bodies, etcd, run, surface
 from tests.attack.kinds import Text, Whole
 
 ROUTES = Path(__file__).resolve().parent.parent / "crates" / "door-qdrant" / "src" / "routes.rs"
@@ -71,3 +75,51 @@ def test_drawn_attacks_neither_kill_nor_stop_it(tmp_path, capsys, memory, attack
         print(f"\n  {memory}: {len(result.done)} attacks, seed {seed}, from {start} of the deck, {time.monotonic() - began:.0f} s{limits}")
     assert not result.faults, f"bench/attack.py --memory {memory} --seed {seed} --start {start}:\n" + "\n".join(result.faults)
     assert len(result.done) == attacks
+
+
+class Witness:
+    """A client of etcd's door that puts, again and again, while others attack: it may be refused, and must not be left without an answer."""
+
+    def __init__(self, port: int):
+        self.client, self.stop, self.slowest, self.done = Client(port), threading.Event(), 0.0, 0
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self) -> None:
+        while not self.stop.wait(0.05):
+            began = time.monotonic()
+            try:
+                self.client.kv.Put(self.client.pb.PutRequest(key=b"witness", value=b"%d" % self.done), timeout=30)
+                self.done += 1
+            except grpc.RpcError:
+                pass
+            self.slowest = max(self.slowest, time.monotonic() - began)
+
+    def end(self) -> None:
+        self.stop.set()
+        self.thread.join()
+        self.client.close()
+
+
+@pytest.mark.parametrize("attack", etcd.ATTACKS, ids=lambda attack: attack.__name__)
+def test_attacks_on_the_door_of_etcd_neither_kill_nor_stop_it(tmp_path, attack):
+    door = free_port()
+    with Server(tmp_path / "data", "40MiB", options=("--etcd", f"127.0.0.1:{door}")) as server:
+        witness = Witness(door)
+        attack(door)
+        witness.end()
+        assert server.alive(), server.log_tail()
+        assert server.cgroup is None or server.cgroup.kills() == 0
+        assert server.peak() <= server.budget, f"the charge was {mib(server.peak())}"
+        assert "panicked" not in server.log.read_text(errors="replace")
+        assert witness.slowest < 15, f"a put took {witness.slowest:.1f} s"
+        afterwards = Client(door)
+        end = time.monotonic() + 20
+        while True:
+            try:
+                afterwards.put(b"afterwards", b"1")
+                break
+            except grpc.RpcError:
+                assert time.monotonic() < end, "it does not take a put when all is over"
+                time.sleep(0.2)
+        afterwards.close()

@@ -168,8 +168,9 @@ def the_largest_puts_from_64(port):
 def begun_and_never_ended(port):
     def act(_):
         raw = Raw(port)
-        for _ in range(20):
-            raw.call(KV + "Put", message(b"x" * 60_000, MOST), end=False)
+        # As much as the server's window takes.
+        for _ in range(5):
+            raw.call(KV + "Put", message(b"x" * 24_000, MOST)[:24_000], end=False)
         raw.read(4.0)
         raw.close()
 
@@ -388,16 +389,16 @@ def watchers_of_history_unread(port):
 
 @attack
 def a_flood_of_watchers(port):
+    poured = []
+
     def act(_):
         raw = Raw(port, window=0)
         raw.call(WATCH, b"", end=False)
-        create = message(part(1, part(1, b"k" * 200)))
-        for _ in range(300):
-            raw.send(frame(DATA, 0, raw.stream, create * 60))
-        raw.read(2.0)
+        poured.append(raw.pour(message(part(1, part(1, b"k" * 200))) * 20_000, 4.0))
         raw.close()
 
     side_by_side(6, act)
+    return poured
 
 
 @attack
@@ -416,15 +417,16 @@ def a_flood_of_leases(port):
 
 @attack
 def keep_alives_unread(port):
+    poured = []
+
     def act(_):
         raw = Raw(port, window=0)
         raw.call(LEASE, b"", end=False)
-        for _ in range(300):
-            raw.send(frame(DATA, 0, raw.stream, message(b"\x08\x05") * 2000))
-        raw.read(2.0)
+        poured.append(raw.pour(message(b"\x08\x05") * 500_000, 3.0))
         raw.close()
 
     side_by_side(8, act)
+    return poured
 
 
 @attack
