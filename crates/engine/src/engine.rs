@@ -288,6 +288,11 @@ impl<S: Store> Engine<S> {
         }
     }
 
+    /// The least share with which it takes the largest unit.
+    pub fn working_share(&self) -> u64 {
+        self.lasting() + self.least().awake_bytes() + self.least().large_bytes()
+    }
+
     /// The least share with which it will work when nobody has written for a while.
     pub fn idle_share(&self) -> u64 {
         match self.inner.is_asleep() {
@@ -309,11 +314,10 @@ impl<S: Store> Engine<S> {
     /// With more it would do nothing better: memtables are as large as an eighth of the data, or 2 MiB, and the largest unit has what
     /// it needs.
     pub fn most_share(&self) -> u64 {
-        let large = self.lasting() + self.least().awake_bytes() + self.least().large_bytes();
         let trees = self.inner.trees.iter().map(|tree| tree.state().runs.iter().map(|run| run.bytes()).sum::<u64>());
         match self.inner.is_asleep() {
             true => self.least_share(),
-            false => ((trees.sum::<u64>() / 8).max(2 << 20) * 6).max(large),
+            false => ((trees.sum::<u64>() / 8).max(2 << 20) * 6).max(self.working_share()),
         }
     }
 

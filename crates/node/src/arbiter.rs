@@ -172,7 +172,7 @@ impl Arbiter {
     /// What the stores beside the first take while nobody writes to them: a budget has so much more.
     pub(crate) fn least_beside_first(&self) -> u64 {
         let seats = self.0.seats.lock();
-        seats.iter().skip(1).map(|seat| seat.tenant.wants().idle.max(IDLE_SHARE)).sum()
+        seats.iter().skip(1).map(|seat| seat.tenant.wants().needed.max(IDLE_SHARE)).sum()
     }
 
     /// What each store has, in the order in which they came.

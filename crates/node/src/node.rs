@@ -208,8 +208,7 @@ impl Node {
         self.inner.base.bytes()
     }
 
-    /// The least budget that [`Node::set_budget`] takes: what the store of vectors needs, and what others hold where nobody writes
-    /// to them.
+    /// The least budget that [`Node::set_budget`] takes: what the store of vectors needs, and what others must be able to have.
     pub fn least_budget(&self) -> u64 {
         self.inner.least + self.inner.arbiter.least_beside_first()
     }
@@ -280,6 +279,7 @@ impl Node {
         };
         let tenant = Arc::new(open(place)?);
         inner.arbiter.add(tenant.clone(), &account, &inner.threads)?;
+        budget::check(inner.budget.limit(), self.least_budget())?;
         Ok(tenant)
     }
 
@@ -319,7 +319,13 @@ struct Vectors {
 
 impl Tenant for Vectors {
     fn wants(&self) -> Wants {
-        Wants { idle: self.least, least: self.least, most: u64::MAX, requests: self.store.requests() }
+        Wants {
+            idle: self.least,
+            least: self.least,
+            needed: self.least,
+            most: u64::MAX,
+            requests: self.store.requests(),
+        }
     }
 
     fn shrink(&self, share: u64, at_most: Duration) -> Result<()> {

@@ -15,6 +15,8 @@ pub struct Wants {
     pub idle: u64,
     /// With less it cannot do what it does now.
     pub least: u64,
+    /// What it must be able to have for the largest that it may be asked to do: the least budget has that.
+    pub needed: u64,
     /// More it would not use.
     pub most: u64,
     /// Requests since it was opened.

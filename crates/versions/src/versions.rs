@@ -12,7 +12,7 @@ use crate::stage::{Answer, TREES, TTL_LEAST, Trees};
 use crate::stored::{self, EachStored, Stored, Wanted, Work, sort_bytes};
 use crate::txn;
 use crate::watch::{self, Events};
-use ramekin_base::{Clock, Error, Kind, Result};
+use ramekin_base::{Clock, Error, Kind, Result, supervise};
 use ramekin_disk::{Disk, SpillFile};
 use ramekin_engine::{Durability, Engine, EngineOptions, ReadView, Stats};
 use ramekin_memory::{Account, Budget, Reservation};
@@ -338,7 +338,8 @@ impl Versions {
     pub fn expire(&self) -> bool {
         let over = self.inner.leases.take_over(self.inner.clock.now(), REVOKES);
         for id in &over {
-            match self.revoke(*id) {
+            // A panic leaves it to the next round, too.
+            match supervise::caught("the end of a lease", || self.revoke(*id)) {
                 // It is gone in any case.
                 Err(error) if error.kind() == Kind::NotFound => self.inner.leases.remove(*id),
                 Err(error) => {

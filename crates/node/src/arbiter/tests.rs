@@ -60,7 +60,7 @@ impl Tenant for Fake {
 }
 
 fn fake(budget: &Budget, name: &str, least: u64, most: u64) -> Arc<Fake> {
-    let wants = Wants { idle: least, least, most, requests: 0 };
+    let wants = Wants { idle: least, least, needed: least, most, requests: 0 };
     let state = Mutex::new(State { wants, share: 0, fails: false, told: 0 });
     Arc::new(Fake { account: budget.root().child(name, "a test's"), is_first: name == "first", state })
 }

@@ -139,6 +139,8 @@ impl Tenant for Hosted {
         Wants {
             idle: engine.idle_share(),
             least: engine.least_share(),
+            // The largest request comes on top, as it was sent and as it is decoded.
+            needed: engine.working_share() + 2 * member::MAX_REQUEST_BYTES as u64,
             most: engine.most_share(),
             requests: engine.stats().answered,
         }
