@@ -12,13 +12,13 @@ DEMO_DIR  ?= .demo
 BENCH_DIR ?= .bench
 
 export RAMEKIN_BIN := $(abspath $(RELEASE))
-demo: export RAMEKIN_BIN := $(abspath $(FAST))
+demo demo-versions: export RAMEKIN_BIN := $(abspath $(FAST))
 export BENCH_DIR
 
-.PHONY: help build build-fast demo demo-server demo-vectors test check bench bench-small fmt floors lints sim-small clean-demo
+.PHONY: help build build-fast demo demo-server demo-vectors demo-versions test check bench bench-small fmt floors lints sim-small clean-demo
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## the server as it is released, as target/release/ramekin
 	$(CARGO) build --release --locked -p ramekin-server
@@ -31,6 +31,9 @@ demo: ## index real text under 128 MiB and ask it; QUERY="..." asks one's own
 	@$(CARGO) fetch --locked --quiet --target $$(rustc -vV | sed -n 's/^host: //p') || true
 	@$(MAKE) --no-print-directory -j2 demo-server demo-vectors
 	@$(PY) demo/run.py --data $(DEMO_DIR) $(if $(QUERY),--query "$(QUERY)")
+
+demo-versions: demo-server $(VENV)/demo.stamp ## 1,000,000 keys in etcd's door under 64 MiB: watched, compacted, killed and found again
+	@$(PY) demo/versions.py --data $(DEMO_DIR)/versions
 
 demo-server:
 	@$(CARGO) build --profile fast --locked --quiet -p ramekin-server && echo "build: the server is compiled"
