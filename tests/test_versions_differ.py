@@ -22,7 +22,7 @@ def programs():
 
 @pytest.fixture
 def both(programs, tmp_path):
-    with peers_etcd.Etcd(tmp_path / "etcd") as etcd, peers_etcd.Ramekin(tmp_path / "ramekin", "64MiB") as ramekin:
+    with peers_etcd.Etcd(tmp_path / "etcd", options=("--bcrypt-cost", "4")) as etcd, peers_etcd.Ramekin(tmp_path / "ramekin", "64MiB") as ramekin:
         yield etcd, ramekin
         assert ramekin.peak() <= ramekin.budget
 
@@ -36,3 +36,8 @@ def differ(programs, etcd, ramekin, *options: str) -> None:
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_drawn_requests_are_answered_alike(programs, both, seed):
     differ(programs, *both, "-requests", str(REQUESTS), "-seed", seed)
+
+
+def test_users_roles_and_permissions_are_those_of_etcd(programs, both):
+    # Who is nobody may send a transaction of nothing to etcd.
+    differ(programs, *both, "-auth", "-requests", str(REQUESTS), "-allow", r"^KV/Txn\{\} by (nobody|liar)")
