@@ -44,8 +44,10 @@ impl Union {
 
     fn contains(&self, keys: &KeyRange) -> bool {
         let after = self.0.partition_point(|(from, _)| *from <= keys.key);
-        let Some((_, to)) = after.checked_sub(1).and_then(|at| self.0.get(at)) else { return false };
+        let Some((from, to)) = after.checked_sub(1).and_then(|at| self.0.get(at)) else { return false };
         match (to, end_of(&keys.key, &keys.end)) {
+            // A range that ends before it begins must lie inside too.
+            (_, Some(end)) if end <= *from => false,
             (None, _) => true,
             (Some(_), None) => false,
             (Some(to), Some(end)) => keys.key < *to && end <= *to,
