@@ -31,6 +31,9 @@ const BATCH_BYTES: u64 = 256 << 10;
 const WAITING: usize = 128;
 /// What a watcher takes besides its keys: its places in lists.
 const WATCHER_BYTES: u64 = 320;
+/// So many streams are many: all together they read about once in this time, as long as something is new all the time.
+const MANY: u64 = 20;
+const READ_EVERY: Duration = Duration::from_micros(50);
 /// A read that found no memory is tried again after so long.
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -167,15 +170,18 @@ impl Task {
         let mut changed = self.door.inner.host.changed.clone();
         let every = self.door.inner.host.progress_every;
         let mut progress_at = Instant::now() + every;
-        let mut not_before = Instant::now();
+        let (mut not_before, mut read_after) = (Instant::now(), Instant::now());
         let mut is_open = true;
         loop {
             let newest = *changed.borrow_and_update();
             let is_pausing = Instant::now() < not_before;
             if self.is_idle() {
                 self.delivery = Delivery::default();
-                if Instant::now() >= not_before && self.is_behind(newest) && !self.read(newest).await {
-                    not_before = Instant::now() + AGAIN;
+                if Instant::now() >= not_before.max(read_after) && self.is_behind(newest) {
+                    match self.read(newest).await {
+                        true => read_after = Instant::now() + self.pause(),
+                        false => not_before = Instant::now() + AGAIN,
+                    }
                 }
             }
             if self.owes_progress && !self.is_behind(newest) {
@@ -183,7 +189,8 @@ impl Task {
                 self.push(newest, pb::WatchResponse { watch_id: -1, ..pb::WatchResponse::default() });
             }
             let waits = self.is_idle() && self.is_behind(newest);
-            if waits && Instant::now() >= not_before {
+            let read_at = not_before.max(read_after);
+            if waits && Instant::now() >= read_at {
                 continue;
             }
             tokio::select! {
@@ -209,7 +216,7 @@ impl Task {
                     _ = send.send((Err(Status::unavailable("etcdserver: watch canceled")), None)).await;
                     return;
                 },
-                () = sleep_until(not_before), if waits || is_pausing => {}
+                () = sleep_until(if waits { read_at } else { not_before }), if waits || is_pausing => {}
                 () = sleep_until(progress_at) => {
                     progress_at = Instant::now() + every;
                     self.progress(newest);
@@ -217,6 +224,13 @@ impl Task {
                 () = send.closed() => return,
             }
         }
+    }
+
+    /// Between two reads: the more streams there are, the longer, so that each read finds more and all of them together read no
+    /// oftener than few would.
+    fn pause(&self) -> Duration {
+        let streams = self.door.inner.done.streams.load(Ordering::Relaxed);
+        if streams < MANY { Duration::ZERO } else { READ_EVERY * streams as u32 }
     }
 
     /// Whether nothing waits to be sent.

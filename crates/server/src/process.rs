@@ -139,7 +139,7 @@ fn headers() -> (&'static [libc::Elf64_Phdr], usize) {
 const PIECE: usize = 64 << 10;
 
 /// What etcd's door, its store and HTTP/2 add to the binary as it is released: measured by building without them.
-const ETCD_CODE_BYTES: u64 = 4_000_000;
+const ETCD_CODE_BYTES: u64 = 6_150_000;
 
 /// The same where etcd's door is off: nothing of it is ever mapped then.
 pub fn code_bytes_without_etcd() -> u64 {
