@@ -59,7 +59,10 @@ pub(crate) fn status(error: &Error) -> Status {
         return Status::new(code, error.message());
     }
     match error.kind() {
-        Kind::Busy | Kind::NoMemory => Status::resource_exhausted(TOO_MANY_REQUESTS),
+        Kind::Busy | Kind::NoMemory => {
+            tracing::debug!("refused: {error}");
+            Status::resource_exhausted(TOO_MANY_REQUESTS)
+        }
         Kind::NoSpace => Status::resource_exhausted(NO_SPACE),
         Kind::TooLarge => Status::invalid_argument(text::TOO_LARGE),
         Kind::Closed => Status::unavailable(STOPPED),

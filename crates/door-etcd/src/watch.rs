@@ -16,6 +16,7 @@ use crate::wire::etcdserverpb::watch_server::Watch;
 use ramekin_memory::Reservation;
 use ramekin_versions::{Events, KeyRange, errors};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::ops::RangeInclusive;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,9 +25,9 @@ use tokio::time::{Instant, sleep_until};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
 
-/// Revisions that are read at one go, and about how many bytes of events.
+/// Revisions that are read at one go, and about how many bytes of events: a thirty-second of the budget for all streams together.
 const REVISIONS: i64 = 1000;
-const BATCH_BYTES: u64 = 256 << 10;
+const BATCH_BYTES: RangeInclusive<u64> = 8 << 10..=256 << 10;
 /// Responses that may wait for the client before nothing more is asked of it.
 const WAITING: usize = 128;
 /// What a watcher takes besides its keys: its places in lists.
@@ -229,8 +230,13 @@ impl Task {
     /// Between two reads: the more streams there are, the longer, so that each read finds more and all of them together read no
     /// oftener than few would.
     fn pause(&self) -> Duration {
-        let streams = self.door.inner.done.streams.load(Ordering::Relaxed);
+        let streams = self.streams();
         if streams < MANY { Duration::ZERO } else { READ_EVERY * streams as u32 }
+    }
+
+    /// Streams that are open.
+    fn streams(&self) -> u64 {
+        self.door.inner.done.streams.load(Ordering::Relaxed)
     }
 
     /// Whether nothing waits to be sent.
@@ -342,13 +348,15 @@ impl Task {
         let to = self.watchers.by_next.keys().nth(1).copied().unwrap_or(i64::MAX);
         // Not past others, so that all of them are read for together from there on.
         let revisions = self.revisions.min(to.saturating_sub(from));
+        let share = self.door.versions().budget() / 32 / self.streams().max(1);
+        let bytes = share.clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
         let wanted: Vec<KeyRange> =
             ids.iter().filter_map(|id| self.watchers.all.get(id)).map(|watcher| watcher.keys.clone()).collect();
         let read = move |versions: &ramekin_versions::Versions| {
             let exact: BTreeSet<&[u8]> = wanted.iter().filter(|keys| keys.is_one()).map(|keys| &keys.key[..]).collect();
             let ranges: Vec<&KeyRange> = wanted.iter().filter(|keys| !keys.is_one()).collect();
             let mut is_wanted = |key: &[u8]| exact.contains(key) || ranges.iter().any(|range| range.contains(key));
-            versions.events(from, (revisions, BATCH_BYTES), with_prev, &mut is_wanted)
+            versions.events(from, (revisions, bytes), with_prev, &mut is_wanted)
         };
         match self.door.read(true, read).await {
             Ok(held) => {

@@ -180,6 +180,11 @@ impl Versions {
         self.engine.view()
     }
 
+    /// The budget that all that it holds is a part of.
+    pub fn budget(&self) -> u64 {
+        self.inner.budget.limit()
+    }
+
     /// Which revision of a view is meant by one that is asked for, and its newest.
     pub fn meant(&self, view: &ReadView, wanted: i64) -> Result<(i64, i64)> {
         let reads = InView(view);
