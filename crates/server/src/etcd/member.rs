@@ -181,13 +181,14 @@ fn quota(bytes: i64) -> Option<u64> {
     }
 }
 
+/// 0 and less stand for etcd's default; what is too often becomes as often as may be.
 fn progress(said: &Said) -> Result<Duration> {
     let name = "watch-progress-notify-interval";
     let older = "experimental-watch-progress-notify-interval";
     let Some(value) = said.get(name).or_else(|| said.get(older)) else { return Ok(PROGRESS_EVERY) };
-    match duration(value) {
-        Some(every) if every >= PROGRESS_LEAST => Ok(every),
-        Some(_) => Err(wrong(name, value, "less than 100ms")),
+    match value.strip_prefix('-').map_or_else(|| duration(value), |size| duration(size).map(|_| Duration::ZERO)) {
+        Some(Duration::ZERO) => Ok(PROGRESS_EVERY),
+        Some(every) => Ok(every.max(PROGRESS_LEAST)),
         None => Err(wrong(name, value, "no duration, such as 5s")),
     }
 }
@@ -260,7 +261,7 @@ fn level(said: &Said) -> Result<LevelFilter> {
 fn duration(text: &str) -> Option<Duration> {
     const UNITS: [(&str, f64); 7] =
         [("ns", 1e-9), ("us", 1e-6), ("µs", 1e-6), ("ms", 1e-3), ("s", 1.0), ("m", 60.0), ("h", 3600.0)];
-    let (mut rest, mut seconds) = (text, 0.0);
+    let (mut rest, mut seconds) = (if text == "0" { "0s" } else { text }, 0.0);
     while !rest.is_empty() {
         let digits = rest.find(|letter: char| !letter.is_ascii_digit() && letter != '.')?;
         let (number, more) = rest.split_at(digits);
@@ -297,11 +298,21 @@ mod tests {
 
     #[test]
     fn durations_are_those_of_go() {
-        for (text, millis) in [("5s", 5000), ("1h30m", 5_400_000), ("100ms", 100), ("1.5s", 1500), ("2000000ns", 2)] {
+        for (text, millis) in
+            [("5s", 5000), ("1h30m", 5_400_000), ("100ms", 100), ("1.5s", 1500), ("2000000ns", 2), ("0", 0)]
+        {
             assert_eq!(duration(text), Some(Duration::from_millis(millis)), "{text}");
         }
         for text in ["", "5", "s", "-1s", "5 s", "5d"] {
             assert_eq!(duration(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn progress_has_a_default_and_a_least_interval() {
+        let of = |text: &str| member(&[&format!("--watch-progress-notify-interval={text}")]).unwrap().progress_every;
+        for (text, millis) in [("5s", 5000), ("10ms", 100), ("0s", 600_000), ("0", 600_000), ("-1s", 600_000)] {
+            assert_eq!(of(text), Duration::from_millis(millis), "{text}");
         }
     }
 
@@ -328,7 +339,7 @@ mod tests {
             &["--cert-file=c", "--key-file=k", "--client-cert-auth"],
             &["--tls-min-version=TLS1.0"],
             &["--max-txn-ops=many"],
-            &["--watch-progress-notify-interval=10ms"],
+            &["--watch-progress-notify-interval=often"],
             &["--bcrypt-cost=3"],
             &["--log-level=loud"],
         ] {
