@@ -7,7 +7,7 @@ use ramekin_versions::Versions;
 steps! {
     // An end of power, a panic and whatever fails may strike where a memtable is written out to make room.
     |step, fault| {
-        let reads = matches!(step, Step::Range | Step::Events | Step::Beside);
+        let reads = matches!(step, Step::Range | Step::Events | Step::ReadOwn);
         step != Step::KeepAlive && !(reads && fault.of_writing)
     };
     Open = 0, "open and recover";
@@ -31,7 +31,7 @@ steps! {
     Reopen = 1, "close and open";
     Range = 4, "range";
     Events = 3, "watch";
-    Beside = 1, "read leases and the server's";
+    ReadOwn = 1, "read leases and the server's";
 }
 
 /// A seed's whole plan, drawn before anything runs.

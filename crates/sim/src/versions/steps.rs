@@ -96,7 +96,7 @@ impl Store {
                 self.range(life, &asked)
             }
             Step::Events => self.events(life, rng),
-            Step::Beside => self.beside(life),
+            Step::ReadOwn => self.read_own(life),
             Step::Open => Ok(()),
         }
     }
@@ -318,7 +318,7 @@ impl Store {
         }
     }
 
-    fn beside(&self, life: &Life) -> Result<(), End> {
+    fn read_own(&self, life: &Life) -> Result<(), End> {
         let live = &self.worlds.live;
         for id in 1..=LEASES as i64 {
             let Some(leased) = life.read(|| life.versions.leased(id).map(|held| held.value))? else { continue };
