@@ -1,6 +1,6 @@
 """A real etcd as a server of the harness, and the programs that drive it: built once from `bench/peers/etcd`.
 
-    go.mod, go.sum, cmd/ ─► go build ─► $BENCH_DIR/peers/etcd-<version>-<digest>/{etcd, etcdctl, etcdutl, drive, differ, concurrency}
+    go.mod, go.sum, cmd/ ─► go build ─► $BENCH_DIR/peers/etcd-<version>-<digest>/{etcd, etcdctl, etcdutl, drive, differ, concurrency, kube}
 
 It needs Go and its module proxy; `missing` says what is not there.
 """
