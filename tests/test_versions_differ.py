@@ -1,6 +1,6 @@
 """A real etcd and Ramekin get the same drawn requests: code, text and whole answer of each must be equal.
 
-`bench/peers/etcd/cmd/differ` draws and compares; it needs Go to be built, and says so where there is none.
+`bench/peers/etcd/cmd/differ` draws and compares; `python bench/peers_etcd.py` builds it, with Go and a network.
 """
 
 import subprocess

@@ -1,6 +1,6 @@
 """What Kubernetes asks of etcd, with kills: nothing is lost, no watch has a gap, and no error is one that etcd would not give.
 
-`bench/peers/etcd/cmd/kube` asks and checks; it needs Go to be built, and says so where there is none.
+`bench/peers/etcd/cmd/kube` asks and checks; `python bench/peers_etcd.py` builds it, with Go and a network.
 """
 
 import subprocess
@@ -16,7 +16,7 @@ from harness.server import free_port
 def programs():
     reason = peers_etcd.missing()
     if reason:
-        pytest.skip(f"etcd's client cannot be built: {reason}")
+        pytest.skip(f"no client of etcd: {reason}")
     return peers_etcd.build()
 
 
