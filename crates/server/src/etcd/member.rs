@@ -18,7 +18,7 @@ const QUOTA: u64 = 2 << 30;
 const PROGRESS_EVERY: Duration = Duration::from_secs(600);
 const PROGRESS_LEAST: Duration = Duration::from_millis(100);
 const MAX_TXN_OPS: usize = 128;
-pub(super) const MAX_REQUEST_BYTES: usize = 1_572_864;
+const MAX_REQUEST_BYTES: usize = 1_572_864;
 const TOKEN_TTL: u64 = 300;
 const BCRYPT_COST: u32 = 10;
 

@@ -139,8 +139,7 @@ impl Tenant for Hosted {
         Wants {
             idle: engine.idle_share(),
             least: engine.least_share(),
-            // The largest request comes on top, as it was sent and as it is decoded.
-            needed: engine.working_share() + 2 * member::MAX_REQUEST_BYTES as u64,
+            needed: engine.working_share(),
             most: engine.most_share(),
             requests: engine.stats().answered,
         }
