@@ -32,6 +32,8 @@ pub trait FaultKind: Clone + Ord + fmt::Display {
 /// The first wait after a failure, and how often it doubles: up to 32 s.
 const RETRY_MS: u64 = 500;
 const RETRY_DOUBLINGS: u32 = 6;
+/// What lacks only what others have at the moment is tried again after so long at most: they may let go of it at any time.
+const BUSY_MS: u64 = 2_000;
 
 /// How long work is not tried again after it failed so often in turn.
 pub fn pause_ms(times: u32) -> u64 {
@@ -92,7 +94,8 @@ impl<K: FaultKind> Health<K> {
             if let Some(name) = name.filter(|_| before.is_none_or(|fault| fault.error.message() != error.message())) {
                 kind.say(name, error);
             }
-            let retry_ms = now_ms + kind.pause_ms(times);
+            let pause_ms = kind.pause_ms(times);
+            let retry_ms = now_ms + if error.kind() == Kind::Busy { pause_ms.min(BUSY_MS) } else { pause_ms };
             faults.insert(kind.clone(), Fault { kind, error: error.clone(), times, retry_ms });
         });
     }

@@ -1,7 +1,16 @@
 //! The files of a store's runs: how they come, are opened, and go.
+//!
+//! ```text
+//!   write with what a flush or a merge has for good ─► it is free again ─► lent: open the file, name it in the manifest ─► taken back
+//! ```
+//!
+//! What is open stays, so it is paid by another account than what wrote it. Where the budget has nothing left, only that would stand
+//! between a memtable and its end: so a file is opened and named with the memory that wrote it.
 
 use crate::engine::Accounts;
+use parking_lot::Mutex;
 use ramekin_base::Result;
+use ramekin_memory::Account;
 use ramekin_runs::compaction;
 use ramekin_runs::{Root, Run, RunFile, RunWriter, Shape};
 use ramekin_storage::Storage;
@@ -16,9 +25,45 @@ pub(crate) type EachFile<'a> = &'a mut dyn FnMut((&[Arc<RunFile>], &[Arc<Run>]),
 pub(crate) struct Files {
     pub(crate) storage: Storage,
     pub(crate) accounts: Accounts,
+    /// How many open or name files with what is lent to them.
+    lent: Mutex<usize>,
+}
+
+/// What opens and names files has what its lender has for good, while one lives.
+pub(crate) struct Lent<'a> {
+    files: &'a Files,
+    lender: &'a Account,
+    bytes: u64,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        let (mut lent, runs) = (self.files.lent.lock(), &self.files.accounts.runs);
+        *lent -= 1;
+        // Nobody else can take it in between, also where the budget has become smaller than what is in use.
+        runs.give_min_reservation_to(self.bytes.saturating_sub(self.lender.claimed()), self.lender);
+        if *lent == 0 {
+            // A minimum reservation that shrinks cannot fail.
+            _ = runs.set_min_reservation(0);
+        }
+        // Instead of what open files keep.
+        self.lender.raise_min_reservation(self.bytes);
+    }
 }
 
 impl Files {
+    pub(crate) fn new(storage: Storage, accounts: Accounts) -> Self {
+        Self { storage, accounts, lent: Mutex::new(0) }
+    }
+
+    pub(crate) fn lend<'a>(&'a self, lender: &'a Account) -> Lent<'a> {
+        let mut lent = self.lent.lock();
+        *lent += 1;
+        let bytes = lender.claimed();
+        lender.give_min_reservation_to(bytes, &self.accounts.runs);
+        Lent { files: self, lender, bytes }
+    }
+
     /// Opens a file by its name; it goes with its last reader once no manifest names it.
     pub(crate) fn open(&self, name: &str, from: &[u8]) -> Result<Arc<RunFile>> {
         let (pages, account) = (self.storage.pages(), &self.accounts.runs);
@@ -54,6 +99,7 @@ impl Files {
         self.write(|name| {
             let (pages, account) = (self.storage.pages(), &self.accounts.flush);
             let paths = compaction::flush(pages, account, root, (shape, bottom), name)?;
+            let _lent = self.lend(account);
             self.open_run(&paths)
         })
     }
@@ -68,6 +114,7 @@ impl Files {
             let mut writer = RunWriter::new(self.storage.pages(), &self.accounts.merge, shape, name);
             make(&mut writer)?;
             let paths = writer.finish()?;
+            let _lent = self.lend(&self.accounts.merge);
             self.open_run(&paths)
         })
     }
@@ -106,6 +153,7 @@ impl Files {
         self.write(|name| {
             let pages = self.storage.pages();
             let step = compaction::merge_file(pages, &self.accounts.merge, inputs, how, name)?;
+            let _lent = self.lend(&self.accounts.merge);
             let file = step.file.map(|path| self.open_one(&path)).transpose()?;
             let cut = |next: Vec<u8>| {
                 let cut = |run: &Arc<Run>| Ok(Arc::new(run.cut(pages, &next, &self.accounts.runs)?));

@@ -12,13 +12,14 @@ use crate::engine::{Inner, shutting_down};
 use crate::fetch::{Fetched, Wanted, fetch};
 use crate::health::Source;
 use crate::manifest;
-use crate::options::{Durability, flush_of};
+use crate::options::Durability;
 use crate::queue::Waiting;
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Frozen, Tree};
 use ramekin_base::{Error, Kind, Result, nonblocking, supervise};
+use ramekin_memory::Account;
 use ramekin_runs::Run;
-use ramekin_runs::compaction::{RUNS_MAX, TIER, due};
+use ramekin_runs::compaction::{RUNS_MAX, TIER, due, flush_bytes};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -270,9 +271,9 @@ impl<S: Store> Inner<S> {
         }
     }
 
-    /// Writes the manifest, and takes note of what became of it.
-    pub(crate) fn commit_manifest(&self) -> Result<()> {
-        let _one = self.manifest.lock();
+    /// Writes the manifest with what `lender` has for good and does not use, and takes note of what became of it.
+    pub(crate) fn commit_manifest(&self, lender: &Account) -> Result<()> {
+        let (_one, _lent) = (self.manifest.lock(), self.files.lend(lender));
         let written = manifest::commit(self, None);
         self.health.note(Source::Manifest, "", &written, self.now_ms());
         written
@@ -302,9 +303,11 @@ fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: Arc<Frozen>) -> Result
     // The log first: no file holds what a start would not find in it.
     inner.commit(frozen.last)?;
     let limits = inner.limits();
-    // One with a large unit takes more than others; where that cannot be had for good, it may do without.
-    let work = limits.flush_work.max(flush_of(frozen.bytes as u64));
-    _ = inner.files.accounts.flush.set_min_reservation(work);
+    // One with a large unit takes more than others; where not all of that can be had for good, it may do without.
+    let (work, account) = (limits.flush_work.max(flush_bytes(frozen.bytes as u64)), &inner.files.accounts.flush);
+    if account.set_min_reservation(work).is_err() {
+        account.raise_min_reservation(work);
+    }
     let shape = tree.shape(limits.file_bytes);
     let run = inner.files.flush(&frozen.root, (shape, tree.state().runs.is_empty()))?;
     inner.change(|_| {
@@ -318,7 +321,7 @@ fn flush<S: Store>(inner: &Inner<S>, tree: &Tree, frozen: Arc<Frozen>) -> Result
         // A large one may have had more for good; what is wanted now is no more than that.
         _ = inner.hold(&inner.limits());
     }
-    inner.commit_manifest()
+    inner.commit_manifest(&inner.files.accounts.flush)
 }
 
 /// Merges neighbouring runs of the tree that has most of them among those that are due, but for those whose last merge failed just
@@ -385,7 +388,7 @@ fn install<S: Store>(inner: &Inner<S>, tree: &Tree, mut list: Vec<Arc<Run>>, kno
         tree.set_runs(list);
         inner.publish_again();
     });
-    inner.commit_manifest()
+    inner.commit_manifest(&inner.files.accounts.merge)
 }
 
 /// Freezes and writes out all memtables.

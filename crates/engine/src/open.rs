@@ -66,10 +66,10 @@ impl<S: Store> Engine<S> {
         let limits = Limits::of(options.share, store.trees().len());
         let accounts = Accounts::new(&options, limits)?;
         let (disk, pages) = (options.disk.clone(), options.pages.clone());
-        let (storage, mut manifest) = Storage::open(disk, &options.folder, pages, &accounts.runs, &accounts.log)?;
+        let (storage, mut manifest) = Storage::open(disk, &options.folder, pages, &accounts.runs, &accounts.runs)?;
         let head: HeadJson = manifest.as_ref().map(|manifest| manifest.head.app()).transpose()?.unwrap_or_default();
         let log = replay_from(manifest.as_ref());
-        let files = Files { storage, accounts };
+        let files = Files::new(storage, accounts);
         let trees = open_trees(store.trees(), manifest.as_mut(), &files)?;
         drop(manifest);
         let mut replay = Replay::new(&files, &trees, limits, head.seqno)?;
@@ -117,7 +117,7 @@ impl<S: Store> Engine<S> {
             options,
         };
         if is_changed {
-            inner.commit_manifest()?;
+            inner.commit_manifest(&inner.files.accounts.flush)?;
         }
         inner.settle()?;
         let engine = Self { inner: Arc::new(inner), running: Arc::default() };

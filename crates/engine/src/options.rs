@@ -6,6 +6,7 @@ use ramekin_base::limits::LOG_RECORD_MAX;
 use ramekin_disk::Disk;
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::Pages;
+use ramekin_runs::compaction::flush_bytes;
 use ramekin_runs::{KEY_MAX, Shape};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -108,18 +109,13 @@ const _: () =
     assert!(VALUE_BYTES_MAX + (KEY_MAX as u64) + 128 <= UNIT_BYTES_MAX, "any key with the largest value is a unit");
 const _: () = assert!(UNIT_BYTES_MAX < LOG_RECORD_MAX as u64, "an effect is one record of the log at most");
 
-/// What the flush of a memtable takes: buffers, and the filter of its file, of which a record costs about a ninth of what it does here.
-pub(crate) fn flush_of(memtable_bytes: u64) -> u64 {
-    (384 << 10) + memtable_bytes / 8
-}
-
 /// A merge of eight runs takes this besides the filter of the file that it writes, of which a page costs about an eighth.
 const MERGE_BESIDE_FILTER: u64 = 2 << 20;
 
 impl Limits {
     pub(crate) fn of(share: u64, trees: usize) -> Self {
         let (trees, others) = (trees as u64, (trees as u64).saturating_sub(1) * FIRST_BYTES);
-        let flush_work = (share / 16).clamp(flush_of(MEMTABLE_LEAST), 8 << 20);
+        let flush_work = (share / 16).clamp(flush_bytes(MEMTABLE_LEAST), 8 << 20);
         let merge_work = (share / 8).clamp(2176 << 10, 16 << 20);
         let rest = share.saturating_sub(flush_work + merge_work + trees * FIRST_BYTES);
         let memtable_bytes = (share / 6).min(rest / 4).clamp(MEMTABLE_LEAST + others, (64 << 20) + others);
@@ -133,7 +129,7 @@ impl Limits {
             group_bytes: part.min(512 << 10) as usize,
             log_buffer: part.next_multiple_of(128 << 10).min(512 << 10) as usize,
             log_bytes: memtable_bytes * 2,
-            flush_work: flush_work.max(flush_of(memtable_bytes)),
+            flush_work: flush_work.max(flush_bytes(memtable_bytes)),
             merge_work,
             file_bytes: ((merge_work - MERGE_BESIDE_FILTER) * 8).clamp(1 << 20, 8 << 20),
         }
@@ -187,11 +183,11 @@ mod tests {
             let limits = Limits::of(share, trees);
             assert!(limits.awake_bytes() <= share, "{share}: {limits:?}");
             assert!(limits.merge_work >= MERGE_BESIDE_FILTER + limits.file_bytes / 8);
-            assert!(limits.flush_work >= flush_of(limits.memtable_bytes));
+            assert!(limits.flush_work >= flush_bytes(limits.memtable_bytes));
         }
         for trees in 1..=8 {
             let limits = Limits::of(0, trees as usize);
-            let most = (3584 << 10) + (trees - 1) * (3 * FIRST_BYTES + FIRST_BYTES / 8);
+            let most = (3616 << 10) + (trees - 1) * (3 * FIRST_BYTES + FIRST_BYTES / 8);
             assert!(limits.awake_bytes() <= most, "{limits:?}");
         }
     }

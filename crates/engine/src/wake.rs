@@ -18,11 +18,11 @@ use crate::engine::Inner;
 use crate::execute::Answer;
 use crate::group::Group;
 use crate::jobs::{IDLE_BYTES, IDLE_MS};
-use crate::options::{HELD_TIMES, Limits, flush_of};
+use crate::options::{HELD_TIMES, Limits};
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
 use ramekin_base::{Error, Result};
-use ramekin_runs::compaction::due;
+use ramekin_runs::compaction::{due, flush_bytes};
 use std::sync::atomic::Ordering;
 
 impl<S: Store> Inner<S> {
@@ -37,7 +37,7 @@ impl<S: Store> Inner<S> {
             self.check_log()?;
             self.exec.lock().check_open()?;
             let wants_large = std::mem::take(&mut self.exec.lock().core.wants_large);
-            let flushes = wants_large > 0 && !self.is_asleep() && self.flushes_large();
+            let gives_back = wants_large > 0 && !self.is_asleep() && (self.flushes_large() || self.merges());
             let woken = match self.is_asleep() {
                 true => self.equip(&mut side).map(|()| self.go_on(&mut side)).inspect_err(|_| self.lay_down(&mut side)),
                 false if wants_large > 0 => self.enlarge(&mut side, wants_large),
@@ -45,7 +45,7 @@ impl<S: Store> Inner<S> {
             };
             match woken {
                 Ok(told) => (Ok(()), told),
-                Err(error) if flushes && error.kind().is_memory() && !self.is_closing() => {
+                Err(error) if gives_back && error.kind().is_memory() && !self.is_closing() => {
                     self.exec.lock().core.wants_large = wants_large;
                     return Ok(());
                 }
@@ -69,6 +69,11 @@ impl<S: Store> Inner<S> {
             self.rotate(&mut exec, tree);
         }
         self.frozen_bytes() > most && self.health.faults().is_empty()
+    }
+
+    /// Whether a merge is under way: a large unit takes what it has, when it has ended.
+    fn merges(&self) -> bool {
+        self.files.accounts.merge.used() > 0 && self.health.faults().is_empty()
     }
 
     /// The next group takes a unit of so many bytes, for which there is memory. Whoever waits has the first place in it.
@@ -127,7 +132,7 @@ impl<S: Store> Inner<S> {
         if limits.merge_work == 0 {
             accounts.merge.set_min_reservation(0)?;
         }
-        accounts.flush.set_min_reservation(limits.flush_work.max(flush_of(largest)))?;
+        accounts.flush.set_min_reservation(limits.flush_work.max(flush_bytes(largest)))?;
         accounts.memtables.set_min_reservation(limits.memtables_for(all) + more)?;
         self.exec.lock().core.memtable_bytes = limits.memtable_bytes;
         accounts.merge.set_min_reservation(limits.merge_work)

@@ -122,7 +122,7 @@ impl Account {
 
     /// Moves up to `bytes` of the minimum reservation, as far as they are not in use, to that of another account, which then
     /// covers that much more than it uses; nobody else can take them in between. What is lent is moved too, unless a borrower
-    /// holds it. Returns how many.
+    /// holds that. Returns how many.
     pub fn give_min_reservation_to(&self, bytes: u64, other: &Account) -> u64 {
         self.shared.tree.lock().give_min_reservation_to(self.index, bytes, other.index)
     }

@@ -353,7 +353,7 @@ impl Tree {
     }
 
     /// Moves up to `bytes` of a minimum reservation to another account, whose own then covers that much more than it uses. Taken
-    /// from what is not in use and from what is lent; if a borrower holds the latter, nothing changes.
+    /// from what is not in use and from what is lent; if a borrower holds the latter, only from the former.
     pub(crate) fn give_min_reservation_to(&mut self, index: usize, bytes: u64, other: usize) -> u64 {
         let (node, before) = (&self.nodes[index], self.nodes[0].used);
         let (min_reservation, lent) = (node.min_reservation, node.lent);
@@ -366,8 +366,28 @@ impl Tree {
             return of_unused + of_lent;
         }
         self.set_lent(index, lent);
+        if self.moved_unused(other, theirs - of_lent, before) {
+            return of_unused;
+        }
         self.put_min_reservation(index, min_reservation);
         0
+    }
+
+    /// Sets a minimum reservation to what another one has just given up: the budget holds no more than `before`, so neither what is
+    /// lent nor a budget that has shrunk stands against it.
+    fn moved_unused(&mut self, index: usize, bytes: u64, before: u64) -> bool {
+        let node = &self.nodes[index];
+        let was = node.min_reservation;
+        if node.lent > 0 {
+            return false;
+        }
+        self.put_min_reservation(index, bytes);
+        let fits = |above: usize| above == 0 || self.nodes[above].used <= self.nodes[above].limit;
+        let done = self.nodes[0].used <= before && self.with_those_above(index).all(fits);
+        if !done {
+            self.put_min_reservation(index, was);
+        }
+        done
     }
 
     /// Takes back what is free of a minimum reservation that is lent, or raises one that is not.

@@ -227,10 +227,10 @@ impl Node {
         inner.budget.set_limit(bytes);
         while let Err(error) = inner.arbiter.settle() {
             let now = inner.clock.now();
-            if error.kind() != Kind::Busy || now >= deadline {
+            if !error.kind().is_memory() || now >= deadline {
                 return Err(error);
             }
-            // Requests under way still have what a store needs: they let go of it.
+            // Requests under way still have what a store needs, or stores that nobody asks any more: they let go of it.
             inner.budget.root().wait_for_release(LOOK_EVERY.min(deadline - now));
             inner.budget.set_limit(bytes);
         }

@@ -73,6 +73,12 @@ fn cheapest(runs: &[u64]) -> Option<Range<usize>> {
     all.min_by(|a, b| cost(a).total_cmp(&cost(b)))
 }
 
+/// What [`flush`] takes of a memtable that holds so many bytes: a buffer of 256 KiB, checksums, a first piece of the index and one of
+/// hashes; and of each record a hash and its bits of the filter, which are less than an eighth of what the least one takes here.
+pub fn flush_bytes(memtable_bytes: u64) -> u64 {
+    (416 << 10) + memtable_bytes / 8
+}
+
 /// Writes the records of a memtable as files, each within `shape`. `bottom`: there is no older run.
 pub fn flush(
     pages: &Pages,

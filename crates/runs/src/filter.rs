@@ -63,28 +63,39 @@ pub(crate) fn may_hold(line: &[u8], hash: u32) -> bool {
     line.len() == LINE && bits(hash).all(|(byte, bit)| line[byte] & bit != 0)
 }
 
-/// Hashes of the keys of a file that is being written.
+/// Hashes of the keys of a file that is being written, in pieces: a list that grows as one would be there twice meanwhile.
 pub(crate) struct Hashes {
     account: Account,
-    hashes: BookedVec<u32>,
+    pieces: Vec<BookedVec<u32>>,
 }
+
+/// Hashes of one piece: the step in which memory is booked.
+const PIECE: usize = 16 << 10;
 
 impl Hashes {
     pub(crate) fn new(account: &Account) -> Self {
-        let room = SharedReservation::new(0, account.clone(), None);
-        Self { account: account.clone(), hashes: BookedVec::new(&room) }
+        Self { account: account.clone(), pieces: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, key: &[u8]) -> Result<()> {
-        self.hashes.push(hash(key))
+        if self.pieces.last().is_none_or(|piece| piece.len() == PIECE) {
+            let mut piece = BookedVec::new(&SharedReservation::new(0, self.account.clone(), None));
+            piece.reserve(PIECE)?;
+            self.pieces.push(piece);
+        }
+        self.pieces.last_mut().map_or(Ok(()), |piece| piece.push(hash(key)))
+    }
+
+    fn len(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len()).sum()
     }
 
     /// Hands out the filter of all keys in pieces, and begins anew.
     pub(crate) fn write(&mut self, each: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let bytes = (self.hashes.len() * BITS_A_KEY).div_ceil(LINE * 8) * LINE;
+        let bytes = (self.len() * BITS_A_KEY).div_ceil(LINE * 8) * LINE;
         let _held = self.account.try_reserve(bytes as u64)?;
         let mut filter = vec![0; bytes];
-        for hash in self.hashes.iter() {
+        for hash in self.pieces.iter().flat_map(|piece| piece.iter()) {
             let line = line_of(*hash, bytes as u64) as usize;
             bits(*hash).for_each(|(byte, bit)| filter[line + byte] |= bit);
         }

@@ -15,7 +15,7 @@ use ramekin_disk::sim::{Faults, SimDisk};
 use ramekin_disk::{Disk, Sync};
 use ramekin_memory::{Account, Budget};
 use ramekin_pages::Pages;
-use ramekin_runs::compaction::{due, flush, merge_file};
+use ramekin_runs::compaction::{due, flush, flush_bytes, merge_file};
 use ramekin_runs::{Entry, INLINE_MAX, Memtable, Root, Run, RunFile, Shape, Value, View};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -419,5 +419,41 @@ fn histories_end_as_a_map_says() {
     for seed in first..first + seeds {
         let outcome = std::panic::catch_unwind(|| history(seed));
         assert!(outcome.is_ok(), "seed {seed} failed: RUNS_SEED={seed} RUNS_SEEDS=1 draws it again");
+    }
+}
+
+/// However small or large its records are: nothing else stands between a memtable and its end.
+#[test]
+fn a_flush_takes_no_more_than_it_says() {
+    for (seed, (key, value)) in
+        [(8, 0), (8, 8), (16, 8), (24, 64), (100, 0), (400, 100), (9, 3000)].into_iter().enumerate()
+    {
+        for size in [200 << 10, 1 << 20, 5 << 20, 20 << 20] {
+            let disk = Arc::new(SimDisk::new(seed as u64, Faults::default()));
+            disk.make_folder(folder()).unwrap();
+            let (budget, account, pages) = open(&disk);
+            let mut memtable = Memtable::new(size, &account).unwrap();
+            let value = vec![7; value];
+            for number in 0_u64.. {
+                // Keys that differ at their ends make separators long.
+                let key = [vec![1; key - 8], number.to_be_bytes().to_vec()].concat();
+                let entry = Entry { key: &key, value: Value::Inline(&value), weight: 0, first: false };
+                if !memtable.has_room(key.len() + value.len() + 200) || memtable.put(&entry).is_err() {
+                    break;
+                }
+                memtable.keep_unit();
+            }
+            let root = memtable.publish();
+            let most = flush_bytes(memtable.held_bytes() as u64);
+            let bounded = budget.root().child("flush", "").with_limit(most);
+            let shape = Shape { file_bytes: 1 << 20, weighted: false, filtered: true, deadline: |_| 0, ended: 0 };
+            let made = Cell::new(0);
+            let mut name = || {
+                made.set(made.get() + 1);
+                folder().join(format!("{}.run", made.get()))
+            };
+            let flushed = flush(&pages, &bounded, &root, (shape, true), &mut name);
+            assert!(flushed.is_ok(), "{} records of {key} and {} bytes: {flushed:?}", root.records(), value.len());
+        }
     }
 }

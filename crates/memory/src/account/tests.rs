@@ -184,7 +184,7 @@ fn a_minimum_is_given_or_stays_where_the_budget_has_shrunk() {
     let other = budget.root().child("other", "").try_reserve(60).unwrap();
     assert_eq!(budget.set_limit(50), 50);
     assert_eq!((seal.give_min_reservation_to(15, &segments), seal.claimed(), segments.claimed()), (15, 25, 15));
-    // Neither is there room for what is lent and others hold, nor is anything lost for it.
+    // There is no room for what is lent and others hold, and nothing of the rest is lost for it.
     segments.set_min_reservation(0).unwrap();
     drop(other);
     budget.set_limit(100);
@@ -193,8 +193,25 @@ fn a_minimum_is_given_or_stays_where_the_budget_has_shrunk() {
     assert_eq!(merge.lend_min_reservation(20), 20);
     let _body = budget.root().child("bodies", "").transient().try_reserve(55).unwrap();
     budget.set_limit(50);
-    assert_eq!((merge.give_min_reservation_to(35, &segments), merge.claimed(), merge.secured()), (0, 20, 40));
-    assert_eq!((segments.claimed(), budget.reserved()), (0, 100));
+    assert_eq!((merge.give_min_reservation_to(35, &segments), merge.claimed(), merge.secured()), (20, 0, 20));
+    assert_eq!((segments.claimed(), budget.reserved()), (20, 100));
+}
+
+#[test]
+fn what_somebody_has_lent_does_not_stand_between_others() {
+    let budget = Budget::new(100);
+    let [seal, segments] = ["seal", "segments"].map(|name| budget.root().child(name, ""));
+    let merge = budget.root().child("merge", "").idling();
+    merge.set_min_reservation(40).unwrap();
+    seal.set_min_reservation(30).unwrap();
+    assert_eq!(merge.lend_min_reservation(40), 40);
+    let _other = budget.root().child("other", "").try_reserve(30).unwrap();
+    budget.set_limit(80);
+    assert!(segments.try_reserve(1).is_err(), "that is lent to those who give it back soon");
+    assert_eq!((seal.give_min_reservation_to(15, &segments), seal.claimed(), segments.claimed()), (15, 15, 15));
+    let opened = segments.try_reserve(15).unwrap();
+    drop(opened);
+    assert_eq!((segments.give_min_reservation_to(15, &seal), seal.claimed(), segments.claimed()), (15, 30, 0));
 }
 
 #[test]
