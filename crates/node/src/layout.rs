@@ -3,6 +3,7 @@
 //! ```text
 //!   data/  LOCK  budget.json  temp/                          the node's own
 //!          vectors/  MANIFEST  BEGUN  RESERVE  log/  files/  temp/    a folder a store
+//!          versions/ the same, where etcd's door was open once
 //!
 //!   older: MANIFEST, BEGUN, RESERVE, log/ and files/ lie in data/ itself
 //!          log/*, files/* ─► BEGUN, RESERVE ─► synced ─► MANIFEST ─► synced ─► empty folders go

@@ -28,8 +28,14 @@ pub fn run(arguments: &clap::ArgMatches) -> Result<(), Failure> {
     let pages =
         Pages::new(folder.disk().clone(), budget.root().child("pages", "pages x 4 KiB"), &budget, VIRTUAL_BYTES)
             .map_err(Failure::of_data)?;
-    let store = ramekin_node::vectors_folder(&**folder.disk(), data).map_err(Failure::of_data)?;
-    let report = ramekin_storage::check(folder.disk(), &store, &pages, &account, repair).map_err(Failure::of_data)?;
+    let vectors = ramekin_node::vectors_folder(&**folder.disk(), data).map_err(Failure::of_data)?;
+    let check = |store: &Path| ramekin_storage::check(folder.disk(), store, &pages, &account, repair);
+    let mut report = check(&vectors).map_err(Failure::of_data)?;
+    // A store that was never opened has no folder.
+    let versions = data.join(crate::etcd::STORE);
+    if versions.is_dir() {
+        report.add_store(crate::etcd::STORE, check(&versions).map_err(Failure::of_data)?);
+    }
     if arguments.get_flag("json") {
         let json = serde_json::to_string_pretty(&report)
             .map_err(|error| Failure::new(Exit::Other, Error::bug(error.to_string())))?;

@@ -48,6 +48,14 @@ impl Report {
         self.files.iter().all(|file| file.problem.is_none())
     }
 
+    /// Takes in what was found of another store, whose files are named by its folder.
+    pub fn add_store(&mut self, folder: &str, other: Self) {
+        let name = |name: String| format!("{folder}/{name}");
+        self.files.extend(other.files.into_iter().map(|file| FileReport { name: name(file.name), ..file }));
+        self.leftovers.extend(other.leftovers.into_iter().map(name));
+        self.repaired |= other.repaired;
+    }
+
     fn add(&mut self, name: &str, bytes: u64, result: Result<Option<String>>) {
         let (note, problem) = match result {
             Ok(note) => (note, None),

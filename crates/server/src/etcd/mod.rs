@@ -35,6 +35,9 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 /// The name of a process that is this door and no other.
 pub const NAME: &str = "etcd";
 
+/// The folder of its store in a data folder.
+pub const STORE: &str = "versions";
+
 /// Between two looks at leases whose time is over.
 const LOOK: Duration = Duration::from_millis(500);
 
@@ -172,7 +175,7 @@ pub fn open_store(node: &Node) -> Result<Store> {
             is_newer
         });
     };
-    let hosted = node.host("versions", Versions::open_bytes(), |place| {
+    let hosted = node.host(STORE, Versions::open_bytes(), |place| {
         let options = Options {
             disk: place.disk,
             folder: place.folder,
