@@ -54,6 +54,7 @@ pub use door::{Door, Host, Job, VERSION as ETCD_VERSION};
 pub use listen::{Listener, Serves, Socket};
 pub use metrics::Usage;
 pub use serve::serve;
+pub use watch::watch_bytes;
 
 /// Decodes whatever stands there as each kind of what clients send, and as the door's own records. For fuzzing: it must neither panic nor
 /// weigh less than it is.

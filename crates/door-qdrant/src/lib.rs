@@ -33,8 +33,8 @@ pub use admission::guests::places;
 pub use connections::serve;
 pub use door::{Door, min_reservations};
 pub use request::call::Route;
-pub use request::host::Wanted;
 pub use request::host::{Host, Job, Planner};
+pub use request::host::{Wanted, WantedVersions};
 pub use request::keys::{Access, Keys};
 pub use routes::ROUTES;
 

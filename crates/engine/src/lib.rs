@@ -55,7 +55,7 @@ pub use bulk::Bulk;
 pub use engine::{Engine, Stats, TreeStats};
 pub use execute::{Call, CommandId, Done};
 pub use health::{Fault, Source};
-pub use options::{Durability, EngineOptions, TreeOptions, open_bytes};
+pub use options::{Durability, EngineOptions, TreeOptions, log_bytes_most, open_bytes, working_bytes};
 pub use store::{Staged, Store};
 pub use unit::Unit;
 pub use view::ReadView;

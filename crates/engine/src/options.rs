@@ -71,6 +71,17 @@ pub fn open_bytes(trees: usize) -> u64 {
     Limits::of(0, trees).awake_bytes() + THREADS * THREAD_BYTES
 }
 
+/// What a store of so many trees takes on top of its files' tables, with the least share: writing, its threads, and the largest unit.
+pub fn working_bytes(trees: usize) -> u64 {
+    open_bytes(trees) + Limits::of(0, trees).large_bytes()
+}
+
+/// The log of a store of so many trees at most, with a share: what is not flushed, the file that is written and the next one.
+pub fn log_bytes_most(share: u64, trees: usize) -> u64 {
+    let limits = Limits::of(share, trees);
+    limits.log_bytes + 2 * limits.log_file_bytes()
+}
+
 /// Sizes that follow from the share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limits {

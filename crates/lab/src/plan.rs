@@ -6,6 +6,7 @@
 //!   no sample                ─► `plan/guess.rs`: wide ranges                 ├─► recall, reads, queries/s
 //!   the disk of the folder   ─► `disk_rate.rs`                              ─┘
 //!   a request's own cost     ─► `plan/wire.rs`
+//!   keys and their versions  ─► `plan/versions.rs`, by the formulas of `ramekin_versions`
 //! ```
 //!
 //! A plan that nobody waits for ends at its next batch of the sample, step of a build, or query of a trial.
@@ -13,6 +14,7 @@
 mod guess;
 mod report;
 mod trial;
+pub mod versions;
 mod wire;
 
 pub use crate::disk_rate::DiskRate;

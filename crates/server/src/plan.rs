@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   ramekin plan --points 1000000 --dim 100 --memory 127MiB [--sample FILE] [--curve]
+//!   ramekin plan --keys 1000000 --versions 3 --memory 64MiB        of etcd's door
 //!   ramekin plan --file PLAN.json                                  the body of POST /memory/plan
 //! ```
 //!
@@ -14,8 +15,9 @@ use crate::process;
 use clap::ArgMatches;
 use parking_lot::Mutex;
 use ramekin_base::{Error, Result};
-use ramekin_door_qdrant::{Wanted, decode};
-use ramekin_lab::plan::{self, DiskRate, PlanRequest, Planner, disk_rate, read_sample, sample_bytes};
+use ramekin_door_qdrant::{Wanted, WantedVersions, decode};
+use ramekin_lab::plan::versions::{VersionsPlan, VersionsRequest};
+use ramekin_lab::plan::{self, DiskRate, Plan, PlanRequest, Planner, disk_rate, read_sample, sample_bytes};
 use ramekin_node::{Node, base_of, default_budget, least_of_all};
 use ramekin_vectors::FixedOverhead;
 use serde_json::{Value, json};
@@ -45,7 +47,17 @@ fn wanted(arguments: &ArgMatches) -> Result<Wanted> {
 
 /// The body that flags stand for.
 fn body(read: &Read<'_>) -> Result<Value> {
-    let needed = |name: &str| Error::invalid(format!("--{name} is needed, or --file FILE"));
+    let needed = |name: &str| Error::invalid(format!("--{name} is needed, or --keys, or --file FILE"));
+    if let Some(keys) = read.number::<u64>("keys", "a whole number")? {
+        let count = |name: &str, usual: u64| -> Result<u64> {
+            Ok(read.number::<u64>(name, "a whole number")?.unwrap_or(usual))
+        };
+        return Ok(json!({"versions": {
+            "keys": keys, "versions": count("versions", 1)?,
+            "key_bytes": count("key-bytes", 64)?, "value_bytes": count("value-bytes", 256)?,
+            "watchers": count("watchers", 0)?, "streams": count("streams", 1)?,
+        }}));
+    }
     let points = read.number::<u64>("points", "a whole number")?.ok_or_else(|| needed("points"))?;
     let dim = read.count("dim")?.ok_or_else(|| needed("dim"))?;
     let mut collection = read.object("collection")?.unwrap_or_default();
@@ -75,6 +87,15 @@ fn planned(arguments: &ArgMatches, wanted: &Wanted) -> Result<String> {
     let budget = wanted.budget.unwrap_or_else(|| default_budget().0);
     let request = PlanRequest { budget, least: least_of_all(base), overhead: &overhead, expected: &wanted.expected };
     let as_json = arguments.get_flag("json");
+    if wanted.expected.is_empty()
+        && let Some(versions) = wanted.versions
+    {
+        let plan = planner.versions(request_of(versions, budget, beside_versions(0, base)));
+        return Ok(match as_json {
+            true => format!("{:#}\n", json!({"versions": plan::versions::json(&plan)})),
+            false => plan::versions::text(&plan, &planner.disk()),
+        });
+    }
     if arguments.get_flag("curve") {
         let plans = planner.curve(&request)?;
         let svg = read.path("svg").unwrap_or_default();
@@ -85,10 +106,39 @@ fn planned(arguments: &ArgMatches, wanted: &Wanted) -> Result<String> {
         });
     }
     let plan = planner.plan(&request)?;
+    let versions = wanted
+        .versions
+        .map(|it| planner.versions(request_of(it, budget, beside_versions(plan.total.least_budget, base))));
     Ok(match as_json {
-        true => format!("{:#}\n", plan::json(&plan)),
-        false => plan::text(&plan, &planner.disk()),
+        true => format!("{:#}\n", together(&plan, versions.as_ref())),
+        false => {
+            let more = versions.map(|it| format!("\n{}", plan::versions::text(&it, &planner.disk())));
+            plan::text(&plan, &planner.disk()) + &more.unwrap_or_default()
+        }
     })
+}
+
+/// Both in one object.
+fn together(plan: &Plan, versions: Option<&VersionsPlan>) -> Value {
+    let mut all = plan::json(plan);
+    if let Some(versions) = versions {
+        all["versions"] = plan::versions::json(versions);
+    }
+    all
+}
+
+/// The least budget of a server with etcd's door in which no key is stored yet, beside collections that want `least` of a process with
+/// such a base.
+fn beside_versions(least: u64, base: u64) -> u64 {
+    let with = base_of(process::code_bytes(), crate::serve::OTHER_THREADS, true);
+    least_of_all(with).max(least + with.saturating_sub(base))
+}
+
+fn request_of(wanted: WantedVersions, budget: u64, beside: u64) -> VersionsRequest {
+    let WantedVersions { keys, versions, key_bytes, value_bytes, watchers, streams } = wanted;
+    let expected = ramekin_versions::Expected { keys, versions, key_bytes, value_bytes };
+    let watch_bytes = ramekin_door_etcd::watch_bytes(watchers, streams, key_bytes);
+    VersionsRequest { budget, expected, beside, watchers, streams, watch_bytes }
 }
 
 /// What stands beside collections in a budget.
@@ -141,7 +191,11 @@ impl OfServer {
         let budget = wanted.budget.unwrap_or_else(|| self.node.budget().limit());
         let request =
             PlanRequest { budget, least: least_of_all(base), overhead: &overhead, expected: &wanted.expected };
-        Ok(plan::json(&planner.plan(&request)?))
+        let plan = planner.plan(&request)?;
+        let versions = wanted
+            .versions
+            .map(|it| planner.versions(request_of(it, budget, beside_versions(plan.total.least_budget, base))));
+        Ok(together(&plan, versions.as_ref()))
     }
 
     /// As much of the sample as there is memory for.

@@ -13,6 +13,7 @@
 //!   watch from a revision ─► changes, then the versions      watch.rs
 //!   all versions as they were written ─► sorted               stored.rs
 //!   versions of another store ─► sorted, as one unit         import.rs
+//!   what a store to be will take, by formulas                 capacity.rs
 //! ```
 //!
 //! A version is alive at revision R if it was written at R or before and had not ended by then: that is all a read must know, so a
@@ -23,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod capacity;
 mod import;
 mod keys;
 mod large;
@@ -40,6 +42,7 @@ pub use api::{
     Asked, Command, Compare, CompareResult, CompareTarget, DeleteRange, Deleted, Guard, KeyRange, KeyValue, Op,
     OpReply, Order, Put, Range, RangeReply, Reply, SortBy, Txn, errors,
 };
+pub use capacity::{Capacity, Expected};
 pub use import::{EachIncoming, EachOwn, Imported, Incoming, Source};
 pub use lease::{Lease, LeaseLeft};
 pub use ramekin_engine::ReadView;

@@ -3,7 +3,9 @@
 //! ```text
 //!   {"budget": "256MiB", "sample": "/path/on/the/server.npy",
 //!    "collections": [{"points": 1000000, "vectors": {"size": 100, "distance": "Cosine"}, "payload_bytes": 200,
-//!                     "fields": {"city": "keyword"}, "recall": 0.95, ... as in create collection}]}
+//!                     "fields": {"city": "keyword"}, "recall": 0.95, ... as in create collection}],
+//!    "versions": {"keys": 1000000, "versions": 3, "key_bytes": 64, "value_bytes": 256,
+//!                 "watchers": 10000, "streams": 10}}                          of etcd's door; either may be missing
 //! ```
 
 use crate::decoders::collection_body::CollectionBuilder;
@@ -11,7 +13,7 @@ use crate::errors::Outcome;
 use crate::handlers::indexes;
 use crate::handlers::memory::budget;
 use crate::request::call::Call;
-use crate::request::host::Wanted;
+use crate::request::host::{Wanted, WantedVersions};
 use crate::response::BookedResponse;
 use crate::wire::filter::path;
 use crate::wire::json::{DecodeError, Decoded, Reader};
@@ -29,9 +31,19 @@ const POINTS_MAX: u64 = u32::MAX as u64;
 /// A payload at most, as a body may hold.
 const PAYLOAD_MAX: u64 = ramekin_base::limits::PAYLOAD_MAX as u64;
 
+/// Keys, versions of all of them, and their bytes at most, so that no product of them is too large to be counted.
+const KEYS_MAX: u64 = 1 << 32;
+const VERSIONS_MAX: u64 = 1 << 32;
+const KEY_MAX: u64 = 32_735;
+const VALUE_MAX: u64 = 2 << 20;
+const WATCHERS_MAX: u64 = 1 << 32;
+/// Of those that are not named.
+const KEY_USUAL: u64 = 64;
+const VALUE_USUAL: u64 = 256;
+
 /// Decodes the body of `POST /memory/plan`.
 pub fn wanted(body: &[u8], room: &mut SharedReservation) -> Result<Wanted> {
-    let mut wanted = Wanted { budget: None, expected: Vec::new(), sample: None };
+    let mut wanted = Wanted { budget: None, expected: Vec::new(), versions: None, sample: None };
     let mut has_collections = false;
     let mut reader = Reader::new(body)?;
     reader.object(|reader, key| {
@@ -52,12 +64,14 @@ pub fn wanted(body: &[u8], room: &mut SharedReservation) -> Result<Wanted> {
                     Ok(())
                 })?;
             }
+            "versions" if reader.null()? => {}
+            "versions" => wanted.versions = Some(versions(reader)?),
             _ => reader.skip()?,
         }
         Ok(())
     })?;
     reader.finish()?;
-    if !has_collections {
+    if !has_collections && wanted.versions.is_none() {
         return Err(DecodeError::missing("collections").into());
     }
     Ok(wanted)
@@ -87,6 +101,29 @@ fn collection(reader: &mut Reader<'_>, at: usize, room: &mut SharedReservation) 
     let points = points.ok_or_else(|| DecodeError::missing("points"))?;
     let config = CollectionConfig { indexes, ..builder.config() };
     Ok(Expected { name, config, points, payload_bytes })
+}
+
+fn versions(reader: &mut Reader<'_>) -> Decoded<WantedVersions> {
+    let (mut keys, mut streams) = (None, 1);
+    let (key_bytes, value_bytes) = (KEY_USUAL, VALUE_USUAL);
+    let mut wanted = WantedVersions { keys: 0, versions: 1, key_bytes, value_bytes, watchers: 0, streams: 0 };
+    reader.object(|reader, key| {
+        match key {
+            "keys" => keys = Some(at_most(reader.value()?, KEYS_MAX)?),
+            "versions" => wanted.versions = at_most(reader.value()?, VERSIONS_MAX)?.max(1),
+            "key_bytes" => wanted.key_bytes = at_most(reader.value()?, KEY_MAX)?.max(1),
+            "value_bytes" => wanted.value_bytes = at_most(reader.value()?, VALUE_MAX)?,
+            "watchers" => wanted.watchers = at_most(reader.value()?, WATCHERS_MAX)?,
+            "streams" => streams = at_most(reader.value()?, WATCHERS_MAX)?.max(1),
+            _ => reader.skip()?,
+        }
+        Ok(())
+    })?;
+    wanted.keys = keys.ok_or_else(|| DecodeError::missing("keys"))?;
+    at_most(wanted.keys.saturating_mul(wanted.versions), VERSIONS_MAX)?;
+    // None has no watcher.
+    wanted.streams = streams.min(wanted.watchers);
+    Ok(wanted)
 }
 
 fn at_most(value: u64, most: u64) -> Decoded<u64> {
@@ -127,6 +164,17 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_may_be_of_versions_alone() {
+        let wanted = decoded(r#"{"versions":{"keys":1000,"versions":3,"value_bytes":9}}"#).unwrap();
+        let versions =
+            WantedVersions { keys: 1000, versions: 3, key_bytes: 64, value_bytes: 9, watchers: 0, streams: 0 };
+        assert_eq!((wanted.versions, wanted.expected.len()), (Some(versions), 0));
+        let watched = |body| decoded(body).unwrap().versions.map(|it| (it.watchers, it.streams));
+        assert_eq!(watched(r#"{"versions":{"keys":1,"watchers":5}}"#), Some((5, 1)));
+        assert_eq!(watched(r#"{"versions":{"keys":1,"streams":9,"watchers":5}}"#), Some((5, 5)));
+    }
+
+    #[test]
     fn refusals_name_the_field() {
         for (body, kind, message) in [
             ("{}", Kind::Malformed, "missing field `collections`"),
@@ -134,6 +182,13 @@ mod tests {
             (r#"{"collections":[{"points":-1}]}"#, Kind::Malformed, "points"),
             (r#"{"collections":[{"points":9999999999}]}"#, Kind::Invalid, "collections[0].points: value 9999999999"),
             (r#"{"collections":[{"points":1,"fields":{"a":"word"}}]}"#, Kind::Malformed, "fields.a"),
+            (r#"{"versions":{}}"#, Kind::Malformed, "versions: missing field `keys`"),
+            (r#"{"versions":{"keys":4294967296,"versions":2}}"#, Kind::Invalid, "versions: value 8589934592"),
+            (
+                r#"{"versions":{"keys":1,"value_bytes":99999999}}"#,
+                Kind::Invalid,
+                "versions.value_bytes: value 99999999",
+            ),
             (r#"{"collections":[],"budget":"x"}"#, Kind::Invalid, "budget"),
             (r#"{"collections":[{"points":1,"vectors":{"size":0,"distance":"Dot"}}]}"#, Kind::Invalid, "size"),
         ] {

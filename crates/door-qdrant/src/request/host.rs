@@ -18,8 +18,22 @@ pub struct Wanted {
     /// The server's own, where none is named.
     pub budget: Option<u64>,
     pub expected: Vec<Expected>,
+    pub versions: Option<WantedVersions>,
     /// Vectors of the first collection that has their dimension, in a file of the server.
     pub sample: Option<PathBuf>,
+}
+
+/// A store of versions that is to be planned beside collections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct WantedVersions {
+    pub keys: u64,
+    /// Of each key.
+    pub versions: u64,
+    pub key_bytes: u64,
+    pub value_bytes: u64,
+    /// Watchers of one key each, and the streams that they are on.
+    pub watchers: u64,
+    pub streams: u64,
 }
 
 /// Plans what a request wants.

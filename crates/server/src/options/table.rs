@@ -70,6 +70,12 @@ const IMPORT: &[Opt] = &[
 const PLAN: &[Opt] = &[
     opt("memory", Size, "", "The budget [default: as that of a server here]"),
     opt("points", Text("N"), "", "Points of the collection"),
+    opt("keys", Text("N"), "", "Keys of etcd's door, in place of a collection"),
+    opt("versions", Text("N"), "1", "With --keys: versions of each that are not compacted"),
+    opt("key-bytes", Text("N"), "64", "With --keys: bytes of a key"),
+    opt("value-bytes", Text("N"), "256", "With --keys: bytes of a value"),
+    opt("watchers", Text("N"), "0", "With --keys: watchers, each of one key"),
+    opt("streams", Text("N"), "1", "With --keys: streams that all watchers are on, such as one for each client"),
     opt("dim", Text("N"), "", "Dimensions of its vector"),
     opt("distance", Text("NAME"), "Cosine", "Cosine, Dot, Euclid or Manhattan"),
     opt("payload-bytes", Text("N"), "0", "Payload of each point, as JSON text"),
@@ -228,7 +234,7 @@ pub const COMMANDS: &[Command] = &[
     },
     Command {
         words: "plan",
-        about: "Say what collections will take and how fast they will be, before there is any data",
+        about: "Say what collections or keys will take and how fast they will be, before there is any data",
         more: PLAN_MORE,
         places: &[],
         options: &[PLAN, JSON],
@@ -276,6 +282,9 @@ const PLAN_MORE: &str = "\
 Before there is any data: what each structure will take in memory, on disk and at the peak of a build; whether it fits
 the budget, and if not the least budget that does; recall, reads a query and queries a second on this machine's disk
 and cores. With a sample of the vectors these are measured on it (it takes some seconds); without one they are ranges.
+
+With --keys it is a plan of etcd's door: what keys and their versions take on disk, the least budget, what caches would
+like, and puts and gets a second.
 
 --curve plans from the least budget to the one that holds everything, as text and as SVG.";
 
