@@ -148,3 +148,25 @@ def test_hdf5_parts_become_npy(tmp_path, rng):
         np.testing.assert_array_equal(np.load(path), parts[name].astype(kind))
     with pytest.raises(ValueError, match="neighbors"):
         hdf5_to_npy.convert({"train": parts["train"], "test": parts["test"]}, tmp_path, "set")
+
+
+def test_versions_puts_what_was_planned_beside_what_was_measured(tmp_path):
+    out = tmp_path / "out"
+    command = ["versions", "--keys", "1000,4000", "--versions", "1,2", "--settle-s", "1", "--watchers", "2000", "--out", out]
+    report = json.loads(lab(*command, "--json").stdout)
+    assert report == json.loads((out / "versions.json").read_text())
+    (own,) = report["servers"]
+    assert own["server"] == "ramekin" and set(own["fitted"]) == {"after_restart", "settled"}
+    assert [(point["keys"], point["versions"]) for point in own["points"]] == [(1000, 1), (1000, 2), (4000, 1), (4000, 2)]
+    for point in own["points"]:
+        planned = point["planned"]
+        assert point["disk_bytes"] <= planned["disk_bytes"]["high"], point
+        # Memory that was free already hides some of it, and what the gateway keeps of their request comes on top.
+        assert 0 < point["bytes_per_watcher"] < 3000 and planned["watch_bytes"] / 2000 < 500, point
+        assert planned["tables_bytes_booked"] < planned["tables_bytes"] * 1.25 + 80 * 1024, planned
+        assert planned["least_budget_peak_bytes"] <= planned["least_budget"] < 64 << 20, planned
+        assert 0 < point["settled"]["anonymous_bytes"] <= point["settled"]["peak_bytes"]
+    assert "### Planned and measured" in (out / "versions.md").read_text()
+    assert (out / "versions.svg").read_text().startswith("<svg")
+    few = lab("versions", "--memory", "8MiB", "--out", out, check=False)
+    assert few.returncode == 2 and "the least budget of a server with etcd's door" in few.stderr

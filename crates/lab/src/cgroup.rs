@@ -215,8 +215,29 @@ pub fn process_cpu_s(process: u32) -> Option<f64> {
 
 /// The largest resident set of a process so far.
 pub fn process_peak(process: u32) -> Option<u64> {
+    process_status(process, "VmHWM:")
+}
+
+/// Memory of a process.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// What of the resident set stands in no file.
+    pub anonymous: u64,
+    pub resident: u64,
+    /// The largest resident set since its start.
+    pub peak: u64,
+}
+
+/// All three.
+pub fn process_memory(process: u32) -> Option<Memory> {
+    let of = |name| process_status(process, name);
+    Some(Memory { anonymous: of("RssAnon:")?, resident: of("VmRSS:")?, peak: of("VmHWM:")? })
+}
+
+/// What of it the kernel has.
+fn process_status(process: u32, name: &str) -> Option<u64> {
     let text = files::read_text(Path::new(&format!("/proc/{process}/status"))).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse::<u64>().ok().map(|kib| kib << 10)
 }
 

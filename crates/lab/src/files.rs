@@ -15,6 +15,7 @@ use ramekin_base::{Error, Result};
 use rustix::fs::{Advice, Mode, OFlags, fadvise};
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 pub(crate) use std::fs::File;
@@ -102,6 +103,13 @@ fn walk(folder: &Path, each: &mut dyn FnMut(&Path)) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Bytes that the files under a folder take of the disk. What goes away meanwhile is left out.
+pub(crate) fn allocated(folder: &Path) -> Result<u64> {
+    let mut total = 0;
+    walk(folder, &mut |path| total += path.metadata().map_or(0, |about| about.blocks() * 512))?;
+    Ok(total)
 }
 
 /// Writes out and drops from the page cache all files under a folder. Returns their bytes.

@@ -7,6 +7,8 @@
 //!
 //!   fields      whether a point has a value of a field, in three layouts
 //!
+//!   versions    what keys and versions cost in memory: our door for etcd's clients, and an etcd
+//!
 //!   plan        what collections to be will take, and how fast they will be: formulas, and a trial of a sample
 //!
 //!   dataset     vectors · synthetic · exact            what is searched and what is right
@@ -15,7 +17,7 @@
 //!   statistics  least · table · plot                   what comes out
 //! ```
 //!
-//! A lab reads clocks and files as a person would: from outside. It opens no store; `minram` speaks REST.
+//! A lab reads clocks and files as a person would: from outside. It opens no store; `minram` speaks REST, and `versions` JSON to etcd's gateway.
 
 mod cgroup;
 pub mod dataset;
@@ -41,5 +43,6 @@ mod synthetic;
 mod table;
 mod usage;
 mod vectors;
+pub mod versions;
 
 pub use synthetic::Synthetic;

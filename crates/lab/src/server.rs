@@ -7,7 +7,7 @@
 //!   start ──► /readyz answers 200 ──► measured ──► SIGTERM ──► gone, its cgroup too
 //! ```
 
-use crate::cgroup::{self, Cgroup, Reads};
+use crate::cgroup::{self, Cgroup, Memory, Reads};
 use crate::files;
 use crate::http::{Connection, request};
 use crate::pause::until;
@@ -30,9 +30,11 @@ static GROUPS: AtomicU32 = AtomicU32::new(0);
 /// How a server is called.
 #[derive(Debug, Clone)]
 pub struct Recipe {
-    /// The command line with `{data}`, `{port}` and `{memory}` (bytes) in it.
+    /// The command line with `{data}`, `{port}`, `{memory}` (bytes) and `{other}`, another free port, in it.
     template: String,
     pub name: String,
+    /// It is this program.
+    pub is_own: bool,
 }
 
 impl Recipe {
@@ -41,7 +43,16 @@ impl Recipe {
         let program = quoted(&program.display().to_string());
         let template =
             format!("{program} serve --data {{data}} --http 127.0.0.1:{{port}} --memory {{memory}} {options}");
-        Self { template, name: "ramekin".to_owned() }
+        Self { template, name: "ramekin".to_owned(), is_own: true }
+    }
+
+    /// Our own server with etcd's door, and the door that shows its ledger.
+    pub fn etcd(program: &Path) -> Self {
+        let program = quoted(&program.display().to_string());
+        let template = format!(
+            "{program} serve --data {{data}} --http 127.0.0.1:{{other}} --etcd 127.0.0.1:{{port}} --memory {{memory}}"
+        );
+        Self { template, name: "ramekin".to_owned(), is_own: true }
     }
 
     /// Anybody else's.
@@ -55,18 +66,19 @@ impl Recipe {
         }
         let program = template.split_whitespace().find(|word| !word.contains('=') && *word != "env");
         let name = program.and_then(|program| program.rsplit('/').next()).unwrap_or("server").to_owned();
-        Ok(Self { template: template.to_owned(), name })
+        Ok(Self { template: template.to_owned(), name, is_own: false })
     }
 
     pub fn template(&self) -> &str {
         self.template.trim()
     }
 
-    fn line(&self, data: &Path, port: u16, memory: u64) -> String {
+    fn line(&self, data: &Path, (port, other): (u16, u16), memory: u64) -> String {
         let data = quoted(&data.display().to_string());
         self.template
             .replace("{data}", &data)
             .replace("{port}", &port.to_string())
+            .replace("{other}", &other.to_string())
             .replace("{memory}", &memory.to_string())
     }
 }
@@ -75,6 +87,9 @@ impl Recipe {
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
+
+/// Of a server with Qdrant's REST API.
+pub const READY: &str = "/readyz";
 
 /// How it is to run.
 pub struct Start<'a> {
@@ -85,6 +100,8 @@ pub struct Start<'a> {
     /// Limit of the cgroup; `None`: without one.
     pub limit: Option<u64>,
     pub log: &'a Path,
+    /// The path that answers 200 once it is ready.
+    pub ready: &'static str,
     /// How long it may take until it is ready.
     pub patience: Duration,
 }
@@ -94,6 +111,8 @@ pub struct Start<'a> {
 pub struct Server {
     child: Child,
     pub port: u16,
+    /// `{other}` of its command line.
+    pub other: u16,
     cgroup: Option<Cgroup>,
     /// From its start until it was ready.
     pub started_s: f64,
@@ -108,11 +127,11 @@ impl std::fmt::Debug for Cgroup {
 impl Server {
     /// Starts it and waits until it is ready. An error says how it ended, with the end of its log.
     pub fn start(how: &Start<'_>) -> Result<Self> {
-        let port = free_port()?;
+        let (port, other) = free_ports()?;
         let cgroup = how.limit.and_then(|limit| Cgroup::make(GROUPS.fetch_add(1, Ordering::Relaxed), limit, how.data));
         let doors = cgroup.iter().flat_map(Cgroup::doors);
         let join: String = doors.map(|door| format!("echo $$ > {} && ", quoted(&door.display().to_string()))).collect();
-        let line = format!("{join}exec {}", how.recipe.line(how.data, port, how.memory));
+        let line = format!("{join}exec {}", how.recipe.line(how.data, (port, other), how.memory));
         let log = files::create(how.log)?;
         let mut command = Command::new("/bin/sh");
         command.arg("-c").arg(line).stdin(Stdio::null()).stderr(log.try_clone()?).stdout(log);
@@ -123,8 +142,8 @@ impl Server {
         end_with_us(&mut command);
         let clock = SystemClock::new();
         let child = command.spawn()?;
-        let mut server = Self { child, port, cgroup, started_s: 0.0 };
-        let ready = until(&clock, how.patience, LOOK, || server.look_ready())?;
+        let mut server = Self { child, port, other, cgroup, started_s: 0.0 };
+        let ready = until(&clock, how.patience, LOOK, || server.look_ready(how.ready))?;
         server.started_s = clock.now().as_secs_f64();
         match ready {
             Some(None) => Ok(server),
@@ -134,12 +153,12 @@ impl Server {
     }
 
     /// `Some(None)`: ready; `Some(status)`: ended.
-    fn look_ready(&mut self) -> Result<Option<Option<ExitStatus>>> {
+    fn look_ready(&mut self, path: &str) -> Result<Option<Option<ExitStatus>>> {
         if let Some(status) = self.child.try_wait()? {
             return Ok(Some(Some(status)));
         }
         let mut connection = Connection::new(self.port, Duration::from_secs(2));
-        let ready = connection.send(&request("GET", "/readyz", "")).is_ok_and(|answer| answer.status == 200);
+        let ready = connection.send(&request("GET", path, "")).is_ok_and(|answer| answer.status == 200);
         Ok(ready.then_some(None))
     }
 
@@ -180,6 +199,11 @@ impl Server {
             (Some(group), Some(process)) if group.bytes < process.bytes / 2 => Some(process),
             (group, process) => group.or(process),
         }
+    }
+
+    /// Memory of the process, as the kernel shows it.
+    pub fn memory(&self) -> Option<Memory> {
+        cgroup::process_memory(self.child.id())
     }
 
     /// Processor seconds that it has used so far.
@@ -229,8 +253,11 @@ pub(crate) fn end_with_us(command: &mut Command) {
     unsafe { command.pre_exec(ask) };
 }
 
-fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// Two ports that nobody has: the second is for a server that listens for others of its kind too.
+fn free_ports() -> Result<(u16, u16)> {
+    let bound = || std::net::TcpListener::bind("127.0.0.1:0");
+    let (one, other) = (bound()?, bound()?);
+    Ok((one.local_addr()?.port(), other.local_addr()?.port()))
 }
 
 /// This program, whose sub-commands run beside the lab.
@@ -246,12 +273,16 @@ mod tests {
     fn a_template_needs_its_places() {
         let recipe = Recipe::of("env A=1 /opt/q/qdrant --x={data} --p={port}").unwrap();
         assert_eq!(recipe.name, "qdrant");
-        assert_eq!(recipe.line(Path::new("/a b"), 7, 9), "env A=1 /opt/q/qdrant --x='/a b' --p=7");
+        assert_eq!(recipe.line(Path::new("/a b"), (7, 8), 9), "env A=1 /opt/q/qdrant --x='/a b' --p=7");
         for text in ["", "qdrant {port}", "qdrant {data}"] {
             assert!(Recipe::of(text).unwrap_err().message().starts_with("--server: "), "{text}");
         }
         let own = Recipe::ramekin(Path::new("/it's"), "--io pread");
-        assert!(own.line(Path::new("/d"), 1, 2).starts_with("'/it'\\''s' serve --data '/d' "), "{}", own.template());
+        assert!(
+            own.line(Path::new("/d"), (1, 8), 2).starts_with("'/it'\\''s' serve --data '/d' "),
+            "{}",
+            own.template()
+        );
     }
 
     #[test]
@@ -265,6 +296,7 @@ mod tests {
             memory: 1,
             limit: None,
             log: &log,
+            ready: READY,
             patience: Duration::from_secs(9),
         };
         let error = Server::start(&how).unwrap_err();

@@ -4,6 +4,7 @@
 //!   lab minram      what a server does at falling memory limits
 //!   lab io          one search through each disk engine
 //!   lab fields      whether a point has a value, in three layouts
+//!   lab versions    memory of keys and versions: our door for etcd's clients, and an etcd
 //!   lab slow-disk   a folder again, slower
 //! ```
 
@@ -17,6 +18,7 @@ use ramekin_lab::io::{self, io};
 use ramekin_lab::minram::{Find, Options, PageCache, Printed, Search, minram, range};
 use ramekin_lab::server::{Recipe, own_program};
 use ramekin_lab::slow_disk::SlowDisk;
+use ramekin_lab::versions::{self, versions};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -33,6 +35,10 @@ pub fn run(arguments: &ArgMatches) -> Result<(), Failure> {
         Some(("fields", arguments)) => {
             let options = fields_options(arguments).map_err(Failure::usage)?;
             fields(&options).map(|printed| (printed, arguments.get_flag("json")))
+        }
+        Some(("versions", arguments)) => {
+            let options = versions_options(arguments).map_err(Failure::usage)?;
+            versions(&options).map(|printed| (printed, arguments.get_flag("json")))
         }
         Some(("slow-disk", arguments)) => {
             let asked = slow_disk(arguments).map_err(Failure::usage)?;
@@ -156,6 +162,28 @@ fn io_options(arguments: &ArgMatches) -> Result<io::Options> {
         slow: (slow > 0.0).then(|| Duration::from_secs_f64(slow / 1e3)),
         disk_file: read.size("disk-file")?.unwrap_or(256 << 20),
         disk_seconds: read.real("disk-seconds")?.unwrap_or(1.0),
+    })
+}
+
+fn versions_options(arguments: &ArgMatches) -> Result<versions::Options> {
+    let read = Read(arguments);
+    let mut recipes = vec![Recipe::etcd(&own_program()?)];
+    recipes.extend(read.text("server").as_deref().map(Recipe::of).transpose()?);
+    Ok(versions::Options {
+        recipes,
+        keys: read.read("keys", numbers)?.unwrap_or_default(),
+        versions: read.read("versions", numbers)?.unwrap_or_default(),
+        key_bytes: read.count("key-bytes")?.unwrap_or(64),
+        value_bytes: read.count("value-bytes")?.unwrap_or(256),
+        memory: read.size("memory")?.unwrap_or(64 << 20),
+        batch: read.number("batch", "a whole number")?.unwrap_or(100),
+        connections: read.count("connections")?.unwrap_or(4),
+        watchers: read.number("watchers", "a whole number")?.unwrap_or(5000),
+        least: crate::plan::least_with_versions(),
+        watch_bytes: ramekin_door_etcd::watch_bytes,
+        settle: Duration::from_secs_f64(read.real("settle-s")?.unwrap_or(3.0)),
+        patience: Duration::from_secs_f64(read.real("start-s")?.unwrap_or(120.0)),
+        out: read.path("out").unwrap_or_default(),
     })
 }
 

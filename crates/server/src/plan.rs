@@ -141,6 +141,11 @@ fn request_of(wanted: WantedVersions, budget: u64, beside: u64) -> VersionsReque
     VersionsRequest { budget, expected, beside, watchers, streams, watch_bytes }
 }
 
+/// The same for a server that has no data and no collections, in a cgroup of its own.
+pub fn least_with_versions() -> u64 {
+    beside_versions(0, base_of(process::code_bytes_without_etcd(), crate::serve::OTHER_THREADS, true))
+}
+
 /// What stands beside collections in a budget.
 fn overhead(base: u64, budget: u64) -> FixedOverhead {
     FixedOverhead { used: base, min_reservations: ramekin_door_qdrant::min_reservations(budget) }

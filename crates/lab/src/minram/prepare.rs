@@ -11,7 +11,7 @@ use crate::files;
 use crate::http::{Connection, request};
 use crate::pause::{pause, until};
 use crate::progress::Progress;
-use crate::server::{Server, Start};
+use crate::server::{READY, Server, Start};
 use ramekin_base::{Error, Result, SystemClock};
 use ramekin_vecmath::Metric;
 use serde_json::{Value, json};
@@ -54,8 +54,15 @@ pub(super) fn prepare(options: &Options, out: &Path, set: &Dataset, progress: &P
     files::make_folder(&data)?;
     let log = out.join("upload.log");
     let memory = options.upload_memory;
-    let start =
-        Start { recipe: &options.recipe, data: &data, memory, limit: None, log: &log, patience: options.patience };
+    let start = Start {
+        recipe: &options.recipe,
+        data: &data,
+        memory,
+        limit: None,
+        log: &log,
+        ready: READY,
+        patience: options.patience,
+    };
     let server = Server::start(&start).map_err(|error| error.at(&options.recipe.name))?;
     let uploaded = upload(options, set, &server, progress);
     uploaded.map_err(|error| error.at(format!("upload to {}", options.recipe.name)))?;

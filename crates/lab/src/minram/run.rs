@@ -14,7 +14,7 @@ use crate::files;
 use crate::http::{Connection, request};
 use crate::load::{Load, Seen, shuffled};
 use crate::progress::Progress;
-use crate::server::{Server, Start};
+use crate::server::{READY, Server, Start};
 use ramekin_base::{Error, Kind, Result, Size};
 use serde_json::json;
 use std::cell::RefCell;
@@ -75,7 +75,8 @@ impl<'a> Runner<'a> {
         let data = self.out.join("data");
         let limit = Some(self.options.limit(memory));
         let (recipe, patience) = (&self.options.recipe, self.options.patience);
-        let mut server = Server::start(&Start { recipe, data: &data, memory, limit, log: &log, patience })?;
+        let mut server =
+            Server::start(&Start { recipe, data: &data, memory, limit, log: &log, ready: READY, patience })?;
         *self.limited_by.borrow_mut() = server.limited().map(str::to_owned);
         let mut run = Run { started_s: server.started_s, ..Run::default() };
         let measured = self.measure(&mut server, repeat, &mut run);

@@ -196,6 +196,26 @@ const FIELDS: &[Opt] = &[
     opt("out", Folder, "ramekin-lab", "Where the results go: DIR/fields.md and .json"),
 ];
 
+const LAB_VERSIONS: &[Opt] = &[
+    opt(
+        "server",
+        Text("CMD"),
+        "",
+        "An etcd besides, such as '/usr/bin/etcd --data-dir {data} --listen-client-urls http://127.0.0.1:{port} --advertise-client-urls http://127.0.0.1:{port} --listen-peer-urls http://127.0.0.1:{other}'; {other} is another free port",
+    ),
+    opt("keys", Text("LIST"), "10000,50000", "Keys; each number with each of --versions is a point"),
+    opt("versions", Text("LIST"), "1,3", "Versions of each key"),
+    opt("key-bytes", Text("N"), "64", "Bytes of a key, 16 at least"),
+    opt("value-bytes", Text("N"), "256", "Bytes of a value"),
+    opt("memory", Size, "64MiB", "Memory of our own server"),
+    opt("batch", Text("N"), "100", "Puts of one transaction"),
+    opt("connections", Text("N"), "4", "Connections that write at the same time"),
+    opt("watchers", Text("N"), "5000", "Watchers of our own server, of one key each, 1000 on a stream; 0: none"),
+    opt("settle-s", Text("S"), "3", "Seconds without a request before memory is looked at"),
+    opt("start-s", Text("S"), "120", "Seconds that a server may take to be ready"),
+    opt("out", Folder, "ramekin-lab", "Where data and results go: DIR/versions.md, .json and .svg"),
+];
+
 const SLOW_DISK: &[Opt] = &[
     opt("delay-ms", Text("MS"), "1", "Delay of each read"),
     opt("parallel", Text("N"), "256", "Reads that wait at the same time; more wait for those"),
@@ -261,6 +281,13 @@ pub const COMMANDS: &[Command] = &[
         options: &[FIELDS, JSON],
     },
     Command {
+        words: "lab versions",
+        about: "Measure what keys and their versions cost in memory: here, and in an etcd",
+        more: LAB_VERSIONS_MORE,
+        places: &[],
+        options: &[LAB_VERSIONS, JSON],
+    },
+    Command {
         words: "lab slow-disk",
         about: "Mount a folder again, read only and slower",
         more: SLOW_DISK_MORE,
@@ -307,6 +334,15 @@ const FIELDS_MORE: &str = "\
 Keeps one field of many points in three layouts in turn: a range into a container of values for each point, an enum with
 the value inline, and the bit-packed column that our indexes use. Asks of points at random, and of blocks of 64 in a row,
 whether they have one of the field's values; reports milliseconds, as median (least to most), and bytes a point.";
+
+const LAB_VERSIONS_MORE: &str = "\
+Fills our door for etcd's clients, and an etcd that --server calls, with so many keys and versions over the JSON gateway,
+and reads memory from /proc: anonymous and resident after a rest, the peak, and the same after a restart. Bytes a key and
+bytes a version are fitted to the anonymous memory of all points by least squares: an index itself cannot be seen from
+outside, so what a runtime has not given back is in them. Bytes a watcher are what anonymous memory grows by.
+
+Of our own server, in a cgroup of its own where one can be made, a second table has what ramekin plan says of the same:
+disk, tables of files, watchers, and the least budget, with which it is started once more and must serve all keys.";
 
 const SLOW_DISK_MORE: &str = "\
 Shows the files of SOURCE at MOUNTPOINT, read only, each read answered a fixed time after it was request, many at the same
