@@ -2,6 +2,7 @@
 
 import json
 import random
+import re
 import threading
 import time
 import urllib.error
@@ -411,3 +412,23 @@ def test_a_range_of_any_length_is_one_answer_that_is_not_held(served):
     assert client.range(b"x", b"z").count == 0
     # 30 MB went by.
     assert server.peak() < before + (16 << 20)
+
+
+def test_the_largest_request_works_at_the_least_budget(tmp_path):
+    """At once after the start, and when the store has slept and what it had is used elsewhere."""
+    door = free_port()
+    options = ("--etcd", f"127.0.0.1:{door}")
+    with pytest.raises(Exception) as refused:
+        Server(tmp_path / "none", "38MiB", options=options).start()
+    least = float(re.search(r"([\d.]+) MiB is the least", str(refused.value)).group(1)) + 0.1
+    with Server(tmp_path / "data", f"{round(least * 1024)}KiB", options=options) as server:
+        client, value = Client(door), random.Random(1).randbytes(1_572_864 - 200)
+        for number in range(3):
+            client.put(b"large-%d" % number, value)
+        until = time.monotonic() + 60
+        while any(it["name"] == "versions/log" and it["bytes"] > 100_000 for it in server.memory()["accounts"]):
+            assert time.monotonic() < until, "the store never falls asleep"
+            time.sleep(0.2)
+        client.put(b"large", value)
+        assert client.range(b"large").kvs[0].value == value
+        client.close()

@@ -82,7 +82,7 @@ pub(crate) struct Inner<S: Store> {
 
 impl<S: Store> Inner<S> {
     pub(crate) fn limits(&self) -> Limits {
-        Limits::of(self.share.load(Ordering::Relaxed), self.trees.len())
+        Limits::within(self.share.load(Ordering::Relaxed), self.trees.len())
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -120,6 +120,13 @@ pub struct Stats {
     pub waiting: usize,
     pub blocked: usize,
     pub log_bytes: u64,
+}
+
+impl Stats {
+    /// Commands that have come and views that were taken, but those that wait for others to write a key: how much the store is used.
+    pub fn asked(&self) -> u64 {
+        self.answered + self.waiting as u64
+    }
 }
 
 /// Numbers of a tree.
@@ -315,7 +322,9 @@ impl<S: Store> Engine<S> {
     /// it needs.
     pub fn most_share(&self) -> u64 {
         let trees = self.inner.trees.iter().map(|tree| tree.state().runs.iter().map(|run| run.bytes()).sum::<u64>());
-        match self.inner.is_asleep() {
+        // Somebody waits for what it takes to wake up.
+        let is_wanted = self.inner.exec.lock().queue.has_wake();
+        match self.inner.is_asleep() && !is_wanted {
             true => self.least_share(),
             false => ((trees.sum::<u64>() / 8).max(2 << 20) * 6).max(self.working_share()),
         }

@@ -63,7 +63,7 @@ impl Accounts {
 impl<S: Store> Engine<S> {
     /// Opens the store in the options' folder, or makes one: reads the manifest, verifies, replays the log.
     pub fn open(options: EngineOptions, store: S) -> Result<Self> {
-        let limits = Limits::of(options.share, store.trees().len());
+        let limits = Limits::within(options.share, store.trees().len());
         let accounts = Accounts::new(&options, limits)?;
         let (disk, pages) = (options.disk.clone(), options.pages.clone());
         let (storage, mut manifest) = Storage::open(disk, &options.folder, pages, &accounts.runs, &accounts.runs)?;

@@ -112,6 +112,8 @@ pub(crate) const UNIT_BYTES_MAX: u64 = VALUE_BYTES_MAX + (128 << 10);
 /// In a memtable a unit takes less than so many times what it has: of slots a fifth is lost at most, and of chunks a fourth, where
 /// three of the largest slots fill one of four.
 pub(crate) const HELD_TIMES: u64 = 2;
+/// A group for the largest unit, and as much of memtables; of three quarters of the largest twice as much.
+pub(crate) const KEPT_FOR_LARGE: u64 = 2 * UNIT_BYTES_MAX + (256 << 10);
 const MEMTABLE_LEAST: u64 = 256 << 10;
 /// What an empty memtable takes: its first chunk and its lists. As much is kept for the one that takes the place of another.
 pub(crate) const FIRST_BYTES: u64 = 96 << 10;
@@ -144,6 +146,12 @@ impl Limits {
             merge_work,
             file_bytes: ((merge_work - MERGE_BESIDE_FILTER) * 8).clamp(1 << 20, 8 << 20),
         }
+    }
+
+    /// Of a share, of which what a large unit takes for the moment is kept where no group takes one: nobody else may have it to give.
+    pub(crate) fn within(share: u64, trees: usize) -> Self {
+        let whole = Self::of(share, trees);
+        if whole.is_large { whole } else { Self::of(share.saturating_sub(KEPT_FOR_LARGE), trees) }
     }
 
     /// The same with a group that takes a unit of so many bytes.
@@ -193,6 +201,10 @@ mod tests {
         for (share, trees) in (6..512).flat_map(|mib| (1..=8).map(move |trees| (mib << 20, trees))) {
             let limits = Limits::of(share, trees);
             assert!(limits.awake_bytes() <= share, "{share}: {limits:?}");
+            let within = Limits::within(share, trees);
+            let kept = if within.is_large { 0 } else { KEPT_FOR_LARGE };
+            let is_awake = share >= kept + Limits::of(0, trees).awake_bytes();
+            assert!(!is_awake || within.awake_bytes() + kept <= share, "{share}: {within:?}");
             assert!(limits.merge_work >= MERGE_BESIDE_FILTER + limits.file_bytes / 8);
             assert!(limits.flush_work >= flush_bytes(limits.memtable_bytes));
         }

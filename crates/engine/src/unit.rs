@@ -22,6 +22,7 @@ use ramekin_memory::Account;
 use ramekin_pages::Pages;
 use ramekin_runs::{Entry, Value};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Keys that one command may name before it is staged again.
 pub(crate) const NEEDS_MAX: usize = 1024;
@@ -59,6 +60,8 @@ pub(crate) struct Core {
     was_fresh: bool,
     /// A command waits for a group that takes a unit of so many bytes; 0: none does.
     pub(crate) wants_large: usize,
+    /// Since when somebody waits for a share with which the store can be woken, or its group be made larger.
+    pub(crate) without_share: Option<Duration>,
     /// What memtables have for good for the one in the group that was made for it.
     pub(crate) large_bytes: u64,
     /// Why the store could not be woken, or its group be made larger, while those are told who waited for that.
@@ -119,6 +122,7 @@ impl Core {
             held_most: 0,
             was_fresh: false,
             wants_large: 0,
+            without_share: None,
             large_bytes: 0,
             cannot_wake: None,
             needs: Vec::new(),

@@ -18,12 +18,16 @@ use crate::engine::Inner;
 use crate::execute::Answer;
 use crate::group::Group;
 use crate::jobs::{IDLE_BYTES, IDLE_MS};
-use crate::options::{HELD_TIMES, Limits};
+use crate::options::{HELD_TIMES, KEPT_FOR_LARGE, Limits};
 use crate::store::Store;
 use crate::tree::{CLEAN, Draft, Tree};
 use ramekin_base::{Error, Result};
 use ramekin_runs::compaction::{due, flush_bytes};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// So long whoever finds no memory waits for a larger share before it is refused.
+const SHARE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl<S: Store> Inner<S> {
     pub(crate) fn is_asleep(&self) -> bool {
@@ -44,8 +48,11 @@ impl<S: Store> Inner<S> {
                 false => return Ok(()),
             };
             match woken {
-                Ok(told) => (Ok(()), told),
-                Err(error) if gives_back && error.kind().is_memory() && !self.is_closing() => {
+                Ok(told) => {
+                    self.exec.lock().core.without_share = None;
+                    (Ok(()), told)
+                }
+                Err(error) if error.kind().is_memory() && !self.is_closing() && (gives_back || self.awaits_share()) => {
                     self.exec.lock().core.wants_large = wants_large;
                     return Ok(());
                 }
@@ -69,6 +76,22 @@ impl<S: Store> Inner<S> {
             self.rotate(&mut exec, tree);
         }
         self.frozen_bytes() > most && self.health.faults().is_empty()
+    }
+
+    /// Whether a share with which it takes any unit may come: it has less, and has not been without for long. Who gives shares sees
+    /// that somebody waits.
+    fn awaits_share(&self) -> bool {
+        let (now, mut exec) = (self.options.clock.now(), self.exec.lock());
+        let working = Limits::of(0, self.trees.len()).awake_bytes() + KEPT_FOR_LARGE;
+        if !self.options.threads || self.share.load(Ordering::Relaxed) >= working {
+            return false;
+        }
+        let since = *exec.core.without_share.get_or_insert(now);
+        let waits = now < since + SHARE_PATIENCE;
+        if !waits {
+            exec.core.without_share = None;
+        }
+        waits
     }
 
     /// Whether a merge is under way: a large unit takes what it has, when it has ended.
@@ -175,6 +198,8 @@ impl<S: Store> Inner<S> {
         let told = {
             let mut side = self.log.lock();
             if side.group.is_asleep() {
+                // Somebody may have waited for it.
+                self.commit_due.raise();
                 return Ok(());
             }
             self.hold(&self.limits())?;

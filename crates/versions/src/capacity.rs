@@ -52,6 +52,8 @@ const PAGE: u64 = 4096;
 /// A file at about the shares of small budgets, and what it holds in memory while it is open.
 const FILE: u64 = 4 << 20;
 const OPEN_FILE: u64 = 2 << 10;
+/// What the largest request takes while it comes: 1.5 MiB as they came, and as they are decoded.
+pub(crate) const REQUEST_BYTES: u64 = 2 * 1_572_864;
 /// Files that wait for a merge; and tables may be a fourth larger than told, so that the least share is not too small.
 const UNMERGED: u64 = 8 * TREES as u64;
 /// What a page takes in the table of its file, and a block of the index besides its key, which stands there twice.
@@ -86,7 +88,10 @@ impl Expected {
             ended_bytes,
             changes_bytes,
             tables_bytes,
-            least_share: tables_bytes * 5 / 4 + UNMERGED * OPEN_FILE + ramekin_engine::working_bytes(TREES),
+            least_share: tables_bytes * 5 / 4
+                + UNMERGED * OPEN_FILE
+                + ramekin_engine::working_bytes(TREES)
+                + REQUEST_BYTES,
             index_bytes: (blocks + 1) * PAGE,
         }
     }

@@ -185,6 +185,11 @@ impl Versions {
         self.inner.budget.limit()
     }
 
+    /// The least share with which it takes the largest unit, and a budget the request that brings it.
+    pub fn working_share(&self) -> u64 {
+        self.engine.working_share() + crate::capacity::REQUEST_BYTES
+    }
+
     /// Which revision of a view is meant by one that is asked for, and its newest.
     pub fn meant(&self, view: &ReadView, wanted: i64) -> Result<(i64, i64)> {
         let reads = InView(view);

@@ -212,7 +212,7 @@ pub struct Setup {
 impl Setup {
     /// Small memtables, no threads, each answer durable.
     pub const SMALL: Self =
-        Self { budget: 48 << 20, share: 6 << 20, durability: Durability::Each, threads: false, trees: 1 };
+        Self { budget: 48 << 20, share: 11 << 20, durability: Durability::Each, threads: false, trees: 1 };
 }
 
 pub fn open(

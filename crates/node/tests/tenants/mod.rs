@@ -48,7 +48,7 @@ impl Tenant for Toy {
             least: self.0.least_share(),
             needed: self.0.idle_share(),
             most: self.0.most_share(),
-            requests: self.0.stats().answered,
+            requests: self.0.stats().asked(),
         }
     }
 

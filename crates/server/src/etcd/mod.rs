@@ -142,9 +142,9 @@ impl Tenant for Hosted {
         Wants {
             idle: engine.idle_share(),
             least: engine.least_share(),
-            needed: engine.working_share(),
+            needed: self.0.working_share(),
             most: engine.most_share(),
-            requests: engine.stats().answered,
+            requests: engine.stats().asked(),
         }
     }
 
