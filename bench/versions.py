@@ -248,6 +248,8 @@ def main() -> int:
     names = [*BY_TURNS, *ALONE]
     parser.add_argument("--only", action="append", choices=names, help="a row by name; may be given several times")
     parser.add_argument("--memory", default="64MiB", help="budget of Ramekin")
+    parser.add_argument("--keys", type=int, help="of the row that fills a server with many (default 1,000,000)")
+    parser.add_argument("--without-etcd", action="store_true", help="of rows that fill a server of their own only Ramekin's")
     parser.add_argument("--rounds", type=int, help="(default 5, 2 with --small); rows that fill a server of their own have one")
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("BENCH_DIR", ".bench")))
     parser.add_argument("--json", type=Path)
@@ -257,6 +259,7 @@ def main() -> int:
     args.data.mkdir(parents=True, exist_ok=True)
     chosen = args.only or names
     table, scale = Table(), Scale(args.small, args.rounds)
+    scale.keys = args.keys or scale.keys
     with tempfile.TemporaryDirectory(prefix="versions-", dir=args.data) as work:
 
         def open_server(side: str):
@@ -268,7 +271,7 @@ def main() -> int:
             by_turns(table, turns, open_server, scale)
         for name, row in ALONE.items():
             if name in chosen:
-                for side in SIDES:
+                for side in SIDES[args.without_etcd :]:
                     row(table, side, open_server, scale)
     title = f"etcd {peers_etcd.version()} and Ramekin at {args.memory}{' (small)' if args.small else ''}"
     table.print(title)

@@ -314,7 +314,7 @@ def kills(folder: Path, memory: str, rounds: int, seed: int, limit_s: float = 5.
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     dataset.arguments(parser)
-    parser.add_argument("--memory", help="the server's budget (default 42MiB)", default="42MiB")
+    parser.add_argument("--memory", help="the server's budget (default 46MiB)", default="46MiB")
     parser.add_argument("--rounds", type=int, help="kills (default 200, 12 with --small)")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

@@ -104,7 +104,7 @@ class Witness:
 @pytest.mark.parametrize("attack", etcd.ATTACKS, ids=lambda attack: attack.__name__)
 def test_attacks_on_the_door_of_etcd_neither_kill_nor_stop_it(tmp_path, attack):
     door = free_port()
-    with Server(tmp_path / "data", "42MiB", options=("--etcd", f"127.0.0.1:{door}")) as server:
+    with Server(tmp_path / "data", "46MiB", options=("--etcd", f"127.0.0.1:{door}")) as server:
         witness = Witness(door)
         attack(door)
         witness.end()

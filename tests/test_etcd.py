@@ -334,7 +334,7 @@ def test_the_gateway_speaks_json(served):
 
 def test_what_was_acknowledged_is_there_after_a_kill(tmp_path):
     door, rng = free_port(), random.Random(5)
-    server = Server(tmp_path / "data", "42MiB", options=("--etcd", f"127.0.0.1:{door}"))
+    server = Server(tmp_path / "data", "46MiB", options=("--etcd", f"127.0.0.1:{door}"))
     told: dict[bytes, int] = {}
     highest = 1
     for _ in range(4):

@@ -127,7 +127,7 @@ def test_a_history_that_no_store_has_is_found(change):
 
 
 def test_kills_lose_nothing_that_was_acknowledged(tmp_path):
-    run, met, _, peak = kills(tmp_path / "data", "42MiB", 6, 1, limit_s=1.0)
+    run, met, _, peak = kills(tmp_path / "data", "46MiB", 6, 1, limit_s=1.0)
     assert check(run.history) == [] and run.bad == []
     assert peak <= 42 << 20
     assert run.history.watched and any(call.outcome == LOST for call in run.history.calls) and sum(met.values()) >= 6
