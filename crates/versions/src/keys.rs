@@ -129,9 +129,10 @@ pub(crate) fn leased(id: i64, key: &[u8]) -> Vec<u8> {
     tagged(b'k', id, key)
 }
 
-/// All keys of a lease.
+/// All keys of a lease. Ids sort as numbers without a sign, so that those below 0 come last.
 pub(crate) fn leased_range(id: i64) -> (Vec<u8>, Vec<u8>) {
-    (tagged(b'k', id, &[]), if id == i64::MAX { vec![b'l'] } else { tagged(b'k', id + 1, &[]) })
+    let next = (id as u64).checked_add(1);
+    (tagged(b'k', id, &[]), next.map_or_else(|| vec![b'l'], |next| tagged(b'k', next as i64, &[])))
 }
 
 pub(crate) fn of_leased(bytes: &[u8]) -> Result<&[u8]> {
@@ -187,6 +188,20 @@ pub(crate) fn broken(what: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_of_a_lease_are_its_own_whatever_its_number() {
+        let ids = [1, 2, i64::MAX - 1, i64::MAX, i64::MIN, i64::MIN + 1, -2, -1];
+        for id in ids {
+            let (from, to) = leased_range(id);
+            for other in ids {
+                for key in [&b""[..], b"a", &[0xff; 20]] {
+                    let leased = leased(other, key);
+                    assert_eq!(from <= leased && leased < to, id == other, "{id}: {other}");
+                }
+            }
+        }
+    }
 
     #[test]
     fn versions_sort_by_key_and_the_newest_first() {

@@ -128,9 +128,7 @@ pub(crate) fn key_value(
     let value = match version.value {
         _ if !needs_value => Vec::new(),
         Value::Here(value) => value.to_vec(),
-        Value::There(_) => reads
-            .get(VALUES, &keys::version(key, written))?
-            .ok_or_else(|| Error::corrupt("a version's value is not there; restore the folder from a copy"))?,
+        Value::There(_) => long_value(reads, (key, written))?,
     };
     Ok(KeyValue {
         key: key.to_vec(),
@@ -140,6 +138,12 @@ pub(crate) fn key_value(
         value,
         lease: version.lease,
     })
+}
+
+/// A value that stands beside its version.
+pub(crate) fn long_value(reads: &impl Reads, (key, written): (&[u8], i64)) -> Result<Vec<u8>> {
+    let value = reads.get(VALUES, &keys::version(key, written))?;
+    value.ok_or_else(|| Error::corrupt("a version's value is not there; restore the folder from a copy"))
 }
 
 /// Shows the versions of keys that were alive at a revision, in the order of keys.

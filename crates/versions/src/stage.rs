@@ -15,19 +15,26 @@ use ramekin_base::{Error, Result};
 use ramekin_engine::{Staged, Store, TreeOptions, Unit};
 use ramekin_memory::{Account, Reservation};
 use std::cell::RefCell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 pub(crate) const TREES: usize = 5;
 /// The least time that a lease is granted for, seconds: one and a half times etcd's election timeout, and a whole number.
 pub const TTL_LEAST: i64 = 2;
 const TTL_MOST: i64 = 9_000_000_000;
-/// Values that are removed in one unit.
-const PURGED: usize = 128;
+/// Bytes of effects of a unit that removes values, so that the smallest group takes it; and what each effect takes besides its key.
+const PURGED_BYTES: usize = 56 << 10;
+const EFFECT_BYTES: usize = 80;
+/// Of effects of the end of a lease: of those that have more the keys are not even collected.
+const REVOKED_BYTES: usize = 2 << 20;
 
 /// The trees and what is staged in them.
 pub struct Trees {
     trees: [TreeOptions; TREES],
     /// Pays for answers.
     pub(crate) answers: Account,
+    /// The greatest revision up to which a compaction was staged, or done before the start.
+    pub(crate) compacted: Arc<AtomicI64>,
 }
 
 /// What leaves the store, and what pays for it.
@@ -46,7 +53,7 @@ impl Trees {
             plain("changes"),
             plain("meta"),
         ];
-        Self { trees, answers }
+        Self { trees, answers, compacted: Arc::new(AtomicI64::new(i64::MIN)) }
     }
 }
 
@@ -64,6 +71,9 @@ impl Store for Trees {
             writing.check(guard)?;
         }
         let reply = writing.command(&asked.command)?;
+        if let Command::Compact(revision) = asked.command {
+            self.compacted.fetch_max(revision, Ordering::Relaxed);
+        }
         Ok(Staged::Done(Answer { reply, memory: writing.memory }))
     }
 }
@@ -75,7 +85,7 @@ pub(crate) struct Writing<'u, 'e, 'a> {
     before: i64,
     /// Changes so far.
     changes: u32,
-    answers: &'a Account,
+    pub(crate) answers: &'a Account,
     memory: Option<Reservation>,
 }
 
@@ -297,10 +307,14 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
 
     fn purge(&self) -> Result<()> {
         let (from, to) = keys::graves_to(self.reads.compacted()?);
-        let mut graves = Vec::with_capacity(PURGED);
+        let (mut graves, mut bytes) = (Vec::new(), 0);
         self.reads.0.borrow_mut().range(META, (&from, &to), &mut |key, _| {
-            graves.push(key.to_vec());
-            Ok(graves.len() < PURGED)
+            bytes += 2 * (key.len() + EFFECT_BYTES);
+            let has_room = bytes <= PURGED_BYTES || graves.is_empty();
+            if has_room {
+                graves.push(key.to_vec());
+            }
+            Ok(has_room)
         })?;
         for grave in graves {
             self.delete_record(VALUES, keys::of_grave(&grave)?)?;
@@ -323,12 +337,17 @@ impl<'u, 'e, 'a> Writing<'u, 'e, 'a> {
     /// Removes a lease and its keys.
     fn revoke(&mut self, id: i64) -> Result<()> {
         self.check_lease_is_there(id)?;
-        let mut leased = Vec::new();
+        let (mut leased, mut bytes) = (Vec::new(), 0);
         let (from, to) = keys::leased_range(id);
         self.reading(|reads, _, book| {
             let mut walk = reads.walk(META, &to)?;
             walk.seek(&from)?;
             while let Some((key, _)) = walk.record() {
+                // Its head, version, change and place in the lease.
+                bytes += 4 * (key.len() + EFFECT_BYTES);
+                if bytes > REVOKED_BYTES {
+                    return Err(Error::too_large("a lease has more keys than one unit takes"));
+                }
                 book(64 + key.len() as u64)?;
                 leased.push(keys::of_leased(key)?.to_vec());
                 walk.next()?;

@@ -2,11 +2,12 @@
 
 use crate::api::{Compare, CompareResult, CompareTarget, Op, OpReply, Put, Range, Txn, errors};
 use crate::keys::{self, HEADS, META};
-use crate::range::{check_revision, key_value, range, visible};
+use crate::range::{check_revision, long_value, range, visible};
 use crate::reads::Reads;
-use crate::record::Version;
+use crate::record::{Value, Version};
 use crate::stage::Writing;
 use ramekin_base::{Error, Result};
+use ramekin_memory::Account;
 use std::cmp::Ordering;
 
 /// The way that a transaction and those inside it go: whether its conditions hold, and the ways of those that it then does.
@@ -17,7 +18,7 @@ struct Way {
 
 /// All conditions are looked at on the state before, and all that can fail is checked, before anything is changed.
 pub(crate) fn stage(writing: &mut Writing<'_, '_, '_>, txn: &Txn) -> Result<OpReply> {
-    let way = way_of(&writing.reads, txn)?;
+    let way = way_of(&writing.reads, txn, writing.answers)?;
     let newest = writing.revision();
     check(&writing.reads, ops_of(txn, &way), &way, newest)?;
     apply(writing, txn, &way)
@@ -28,9 +29,10 @@ pub(crate) fn read(
     reads: &impl Reads,
     txn: &Txn,
     newest: i64,
+    answers: &Account,
     book: &mut dyn FnMut(u64) -> Result<()>,
 ) -> Result<OpReply> {
-    let way = way_of(reads, txn)?;
+    let way = way_of(reads, txn, answers)?;
     check(reads, ops_of(txn, &way), &way, newest)?;
     read_on(reads, txn, &way, newest, book)
 }
@@ -60,27 +62,28 @@ fn ops_of<'t>(txn: &'t Txn, way: &Way) -> &'t [Op] {
     if way.succeeded { &txn.success } else { &txn.failure }
 }
 
-fn way_of(reads: &impl Reads, txn: &Txn) -> Result<Way> {
+/// `account` pays for what is looked at on the way.
+fn way_of(reads: &impl Reads, txn: &Txn, account: &Account) -> Result<Way> {
     let mut succeeded = true;
     for compare in &txn.compare {
-        succeeded = succeeded && holds(reads, compare)?;
+        succeeded = succeeded && holds(reads, compare, account)?;
     }
     let ops = if succeeded { &txn.success } else { &txn.failure };
     let inner = ops.iter().filter_map(|op| match op {
-        Op::Txn(txn) => Some(way_of(reads, txn)),
+        Op::Txn(txn) => Some(way_of(reads, txn, account)),
         _ => None,
     });
     Ok(Way { succeeded, inner: inner.collect::<Result<_>>()? })
 }
 
 /// Whether a condition holds for all keys of its range; where there are none, for one that is not there.
-fn holds(reads: &impl Reads, compare: &Compare) -> Result<bool> {
+fn holds(reads: &impl Reads, compare: &Compare, account: &Account) -> Result<bool> {
     keys::check(&compare.keys.key)?;
     let newest = reads.revision()?;
     let (mut holds, mut is_empty) = (true, true);
     visible(reads, &compare.keys, (newest, newest), &mut |key, written, version| {
         is_empty = false;
-        holds = fits(reads, compare, (key, written), version)?;
+        holds = fits(reads, compare, (key, written), version, account)?;
         Ok(holds)
     })?;
     if is_empty {
@@ -95,13 +98,25 @@ fn holds(reads: &impl Reads, compare: &Compare) -> Result<bool> {
     Ok(holds)
 }
 
-fn fits(reads: &impl Reads, compare: &Compare, (key, written): (&[u8], i64), version: &Version<'_>) -> Result<bool> {
+fn fits(
+    reads: &impl Reads,
+    compare: &Compare,
+    at: (&[u8], i64),
+    version: &Version<'_>,
+    account: &Account,
+) -> Result<bool> {
     let order = match &compare.target {
         CompareTarget::Version(it) => version.version.cmp(it),
         CompareTarget::Create(it) => version.create.cmp(it),
-        CompareTarget::Mod(it) => written.cmp(it),
+        CompareTarget::Mod(it) => at.1.cmp(it),
         CompareTarget::Lease(it) => version.lease.cmp(it),
-        CompareTarget::Value(it) => key_value(reads, (key, written), version, true, &mut |_| Ok(()))?.value.cmp(it),
+        CompareTarget::Value(it) => match version.value {
+            Value::Here(value) => value.cmp(it),
+            Value::There(len) => {
+                let _memory = account.try_reserve(len)?;
+                long_value(reads, at)?.as_slice().cmp(it)
+            }
+        },
     };
     Ok(is(compare.result, order))
 }

@@ -4,7 +4,7 @@ use crate::api::{Asked, Command, DeleteRange, KeyRange, OpReply, Range, RangeRep
 use crate::import::{self, Imported, Source};
 use crate::keys::{self, HEADS, HISTORY, META};
 use crate::large::{self, Which};
-use crate::lease::{AFTER_START, Lease, LeaseLeft, Leases};
+use crate::lease::{AFTER_START, Lease, LeaseLeft, Leases, Over};
 use crate::range::{self, booking};
 use crate::reads::{InView, Reads};
 use crate::record;
@@ -19,7 +19,7 @@ use ramekin_memory::{Account, Budget, Reservation};
 use ramekin_pages::Pages;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// A delete of more keys is not one unit of the log.
@@ -78,6 +78,9 @@ struct Inner {
     changed: Box<dyn Fn(i64) + Send + Sync>,
     /// Leases that were revoked since their time was over.
     expired: AtomicU64,
+    /// Up to which revision compactions were asked for, and up to which nothing of what they left is there any more.
+    compacted: Arc<AtomicI64>,
+    purged: AtomicI64,
 }
 
 impl Versions {
@@ -89,7 +92,7 @@ impl Versions {
     pub fn open(options: Options) -> Result<Self> {
         let Options { disk, folder, pages, budget, account, share, clock, threads, changed } = options;
         let answers = account.child("answers", "keys of an answer x (160 + key + value)").transient();
-        let leases = Leases::new(&account.child("leases", "leases x 144"))?;
+        let leases = Leases::new(&account.child("leases", "leases x 200"))?;
         let walks = account
             .child("walks", "walks over everything x (a sixteenth of the budget, 0.75 to 12 MiB) + buffers")
             .transient();
@@ -106,9 +109,23 @@ impl Versions {
             durability: Durability::Each,
             threads,
         };
-        let engine = Engine::open(engine, Trees::new(answers.clone()))?;
-        let (works, expired) = (AtomicU64::new(0), AtomicU64::new(0));
-        let inner = Inner { leases, disk, work, works, walks, budget: own_budget, clock, answers, changed, expired };
+        let trees = Trees::new(answers.clone());
+        let compacted = trees.compacted.clone();
+        let engine = Engine::open(engine, trees)?;
+        let inner = Inner {
+            leases,
+            disk,
+            work,
+            works: AtomicU64::new(0),
+            walks,
+            budget: own_budget,
+            clock,
+            answers,
+            changed,
+            expired: AtomicU64::new(0),
+            compacted,
+            purged: AtomicI64::new(i64::MIN),
+        };
         let versions = Self { engine, inner: Arc::new(inner) };
         versions.find_leases()?;
         versions.drop_ended()?;
@@ -126,7 +143,9 @@ impl Versions {
 
     /// Versions that ended up to the compacted revision go as their files are written anew.
     fn drop_ended(&self) -> Result<()> {
-        self.engine.drop_ended(HISTORY, self.compacted()?.max(0) as u64);
+        let compacted = self.compacted()?;
+        self.engine.drop_ended(HISTORY, compacted.max(0) as u64);
+        self.inner.compacted.fetch_max(compacted, Ordering::Relaxed);
         Ok(())
     }
 
@@ -170,7 +189,7 @@ impl Versions {
     /// Deletes a range of any number of keys in one revision. Blocks; whoever else writes waits meanwhile. How many there were, and
     /// the newest revision then.
     pub fn delete_many(&self, keys: &KeyRange) -> Result<(i64, i64)> {
-        let (deleted, revision) = large::delete(&self.engine, &self.inner.answers, Which::Range(keys))?;
+        let (deleted, revision) = large::delete(&self.engine, (&self.inner.answers, self.work()), Which::Range(keys))?;
         (self.inner.changed)(revision);
         Ok((deleted, revision))
     }
@@ -269,7 +288,8 @@ impl Versions {
         let (view, mut memory) = (self.engine.view(), None);
         let reads = InView(&view);
         let newest = reads.revision()?;
-        let value = txn::read(&reads, asked, newest, &mut booking(&self.inner.answers, &mut memory))?;
+        let answers = &self.inner.answers;
+        let value = txn::read(&reads, asked, newest, answers, &mut booking(answers, &mut memory))?;
         Ok(Held { value, memory })
     }
 
@@ -301,17 +321,22 @@ impl Versions {
 
     /// Ends a lease, and removes its keys in one revision.
     pub fn revoke(&self, id: i64) -> Result<i64> {
-        let revoked = self.execute(Command::Revoke(id)).map(|revoked| revoked.value.revision());
-        let revoked = match revoked {
+        let grant = self.inner.leases.grant_of(id);
+        let revoked = self.end_lease(id)?;
+        // As soon as it is gone others may grant the same id.
+        grant.iter().for_each(|grant| self.inner.leases.remove(Over { id, grant: *grant }));
+        Ok(revoked)
+    }
+
+    fn end_lease(&self, id: i64) -> Result<i64> {
+        match self.execute(Command::Revoke(id)) {
             Err(error) if error.kind() == Kind::TooLarge => {
-                let (_, revision) = large::delete(&self.engine, &self.inner.answers, Which::Lease(id))?;
+                let (_, revision) = large::delete(&self.engine, (&self.inner.answers, self.work()), Which::Lease(id))?;
                 (self.inner.changed)(revision);
                 Ok(revision)
             }
-            revoked => revoked,
-        }?;
-        self.inner.leases.remove(id);
-        Ok(revoked)
+            revoked => revoked.map(|revoked| revoked.value.revision()),
+        }
     }
 
     /// A lease has its full time again. What was granted; 0: there is no such lease.
@@ -346,20 +371,28 @@ impl Versions {
 
     /// Revokes leases whose time is over. False: there were none.
     pub fn expire(&self) -> bool {
-        let over = self.inner.leases.take_over(self.inner.clock.now(), REVOKES);
-        for id in &over {
+        let leases = &self.inner.leases;
+        let all = leases.take_over(self.inner.clock.now(), REVOKES);
+        for over in &all {
+            // Whoever revoked it meanwhile may have granted its id anew.
+            if leases.grant_of(over.id) != Some(over.grant) {
+                continue;
+            }
             // A panic leaves it to the next round, too.
-            match supervise::caught("the end of a lease", || self.revoke(*id)) {
+            match supervise::caught("the end of a lease", || self.end_lease(over.id)) {
                 // It is gone in any case.
-                Err(error) if error.kind() == Kind::NotFound => self.inner.leases.remove(*id),
+                Err(error) if error.kind() == Kind::NotFound => leases.remove(*over),
                 Err(error) => {
-                    tracing::warn!("could not revoke lease {id:x}, whose time is over: {error}");
-                    self.inner.leases.not_revoked(*id);
+                    tracing::warn!("could not revoke lease {:x}, whose time is over: {error}", over.id);
+                    leases.not_revoked(*over, self.inner.clock.now());
                 }
-                Ok(_) => _ = self.inner.expired.fetch_add(1, Ordering::Relaxed),
+                Ok(_) => {
+                    leases.remove(*over);
+                    self.inner.expired.fetch_add(1, Ordering::Relaxed);
+                }
             }
         }
-        !over.is_empty()
+        !all.is_empty()
     }
 
     /// How many leases were revoked since the start because their time was over.
@@ -370,18 +403,33 @@ impl Versions {
     /// Gives back what nobody can read since a compaction: some of the long values, and others as their files are written anew. False:
     /// no long ones are left.
     pub fn purge(&self) -> Result<bool> {
-        self.drop_ended()?;
+        // Whatever ends later ends after the compacted revision. Who does not look does not count as one who uses the store.
+        let purged = self.inner.purged.load(Ordering::Relaxed);
+        if purged >= self.inner.compacted.load(Ordering::Relaxed) {
+            self.engine.drop_ended(HISTORY, purged.max(0) as u64);
+            return Ok(false);
+        }
         let view = self.engine.view();
         let reads = InView(&view);
-        let (from, to) = keys::graves_to(reads.compacted()?);
+        let compacted = reads.compacted()?;
+        self.engine.drop_ended(HISTORY, compacted.max(0) as u64);
+        let (from, to) = keys::graves_to(compacted);
         let mut walk = reads.walk(META, &to)?;
         walk.seek(&from)?;
         let is_due = walk.record().is_some();
         drop(walk);
-        if is_due {
-            self.execute(Command::Purge)?;
+        match is_due {
+            true => _ = self.execute(Command::Purge)?,
+            false => _ = self.inner.purged.fetch_max(compacted, Ordering::Relaxed),
         }
         Ok(is_due)
+    }
+
+    /// The same again and again, for about so long at most.
+    pub fn purge_for(&self, most: Duration) -> Result<()> {
+        let end = self.now() + most;
+        while self.purge()? && self.now() < end {}
+        Ok(())
     }
 
     /// Gives back all the space that nothing needs.

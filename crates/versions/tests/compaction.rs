@@ -198,3 +198,41 @@ fn nothing_is_acknowledged_after_a_large_delete_that_may_be_done() {
     }
     assert!(unknown > 0, "no delete was found done that had failed");
 }
+
+/// However long keys are, what one purge takes is a unit; and long values of short keys go many at a time.
+#[test]
+fn long_values_go_as_many_at_a_time_as_a_unit_takes() {
+    for (keys, key_bytes, purges_most) in [(1500, 20, 8), (150, 20_000, 151)] {
+        let versions = open(&Arc::new(SimDisk::new(5, Faults::default())));
+        for key in (0..2).flat_map(|_| 0..keys) {
+            let put = Put { key: format!("{key:0key_bytes$}").into(), value: vec![7; 1500], ..Put::default() };
+            versions.execute(Command::Put(put)).unwrap();
+            while versions.step() {}
+        }
+        versions.execute(Command::Compact(versions.revision().unwrap())).unwrap();
+        let mut purges = 0;
+        while versions.purge().unwrap() {
+            purges += 1;
+        }
+        assert!(purges > 1 && purges <= purges_most, "{purges} purges of keys of {key_bytes} bytes");
+    }
+}
+
+#[test]
+fn a_store_that_nobody_uses_is_not_asked_anything_by_its_upkeep() {
+    let disk = Arc::new(SimDisk::new(6, Faults::default()));
+    let versions = open(&disk);
+    (0..20).for_each(|round| put(&versions, 1, 3000 + round));
+    let is_idle = |versions: &Versions| {
+        while versions.purge().unwrap() {}
+        let before = versions.stats().asked();
+        assert!(!versions.expire() && !versions.purge().unwrap());
+        versions.stats().asked() == before
+    };
+    assert!(is_idle(&versions));
+    versions.execute(Command::Compact(10)).unwrap();
+    let before = versions.stats().seqno;
+    assert!(is_idle(&versions) && versions.stats().seqno > before);
+    versions.close().unwrap();
+    assert!(is_idle(&open(&disk)));
+}

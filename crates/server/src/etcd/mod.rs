@@ -40,6 +40,8 @@ pub const STORE: &str = "versions";
 
 /// Between two looks at leases whose time is over.
 const LOOK: Duration = Duration::from_millis(500);
+/// What a compaction left is removed for so long at a look, so that others who write have their turns.
+const PURGING: Duration = Duration::from_millis(200);
 
 /// What a process called `etcd` does, by its arguments.
 pub fn run(arguments: &[String]) -> Result<(), Failure> {
@@ -254,7 +256,7 @@ async fn keep(versions: Versions, run: Arc<dyn Fn(Lane, Job) -> Result<()> + Sen
         let (own, (ended, has_ended)) = (versions.clone(), oneshot::channel::<()>());
         let work = move || {
             own.expire();
-            if let Err(error) = own.purge() {
+            if let Err(error) = own.purge_for(PURGING) {
                 tracing::debug!("what a compaction left stays for now: {error}");
             }
             drop(ended);

@@ -320,7 +320,7 @@ impl Store {
 
     fn read_own(&self, life: &Life) -> Result<(), End> {
         let live = &self.worlds.live;
-        for id in 1..=LEASES as i64 {
+        for id in LEASES {
             let Some(leased) = life.read(|| life.versions.leased(id).map(|held| held.value))? else { continue };
             if leased.as_ref().ok() != Some(&live.leased(id).cloned().collect()) {
                 return Err(End::Wrong(format!("the keys of lease {id} are {leased:?}")));

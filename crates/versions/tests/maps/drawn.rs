@@ -4,8 +4,8 @@ use ramekin_base::Rng;
 use ramekin_versions::*;
 use std::collections::BTreeSet;
 
-/// Leases have one of so many ids.
-pub const LEASES: u64 = 6;
+/// Leases have one of these ids.
+pub const LEASES: [i64; 6] = [1, 2, i64::MAX, i64::MIN, -2, -1];
 
 /// Draws from a stream of chance.
 pub struct Drawing<'r> {
@@ -37,7 +37,7 @@ impl Drawing<'_> {
 
     pub fn lease(&mut self) -> i64 {
         match self.rng.below(4) {
-            0 => 1 + self.rng.below(6) as i64,
+            0 => self.id(),
             _ => 0,
         }
     }
@@ -145,6 +145,6 @@ impl Drawing<'_> {
     }
 
     pub fn id(&mut self) -> i64 {
-        1 + self.rng.below(LEASES) as i64
+        LEASES[self.rng.below(LEASES.len() as u64) as usize]
     }
 }
