@@ -90,6 +90,18 @@ def many_empty_operations(port):
 
 
 @attack
+def many_operations_of_a_transaction_that_comes_again(port):
+    # Whoever reads it joins the first with the second; it is no less for that.
+    inner = part(4, part(2, b"") * (MOST // 2 - 50)) + part(4, b"")
+    return each_unary(port, KV + "Txn", part(2, inner), 4)
+
+
+@attack
+def many_transactions_of_one_operation(port):
+    return each_unary(port, KV + "Txn", part(2, part(4, b"") * (MOST // 2 - 50)), 4)
+
+
+@attack
 def many_empty_conditions(port):
     return each_unary(port, KV + "Txn", part(1, b"") * (MOST // 2 - 50), 4)
 
@@ -201,18 +213,28 @@ def the_largest_answers_unread(port):
     side_by_side(48, act)
 
 
-@attack
-def answers_without_a_window(port):
+def answers_with_a_window(port: int, window: int) -> None:
     large_values(port)
 
     def act(_):
-        raw = Raw(port, window=0)
+        raw = Raw(port, window=window)
         for number in range(400):
             raw.call(KV + "Range", message(part(1, b"large/%d" % (number % 12))))
         raw.read(4.0)
         raw.close()
 
     side_by_side(6, act)
+
+
+@attack
+def answers_without_a_window(port):
+    answers_with_a_window(port, 0)
+
+
+@attack
+def answers_with_a_window_of_one_byte(port):
+    # Whatever has a byte of a window takes all of an answer, if it is let to.
+    answers_with_a_window(port, 1)
 
 
 @attack

@@ -126,16 +126,20 @@ fn varint(bytes: &mut &[u8]) -> Option<u64> {
 
 /// What a transaction takes: each condition and operation of it, and of those in it.
 pub(crate) fn of_txn(bytes: &[u8]) -> u64 {
-    let (mut weight, mut open) = (0, vec![(bytes, 0)]);
-    while let Some((txn, depth)) = open.pop() {
-        for (number, op) in fields(txn) {
-            weight += OPERATION;
-            let inner = fields(op).filter(|(inner, _)| (2..=3).contains(&number) && *inner == 4);
-            // Another one takes the place of the one before.
-            if let Some((_, inner)) = inner.last().filter(|_| depth < DEEPEST) {
-                open.push((inner, depth + 1));
-            }
-        }
+    of_nested(bytes, 0)
+}
+
+/// No deeper than messages are decoded: what is open of it stands on the stack.
+fn of_nested(txn: &[u8], depth: usize) -> u64 {
+    if depth > DEEPEST {
+        return 0;
+    }
+    let mut weight = 0;
+    for (number, op) in fields(txn) {
+        weight += OPERATION;
+        // A transaction that comes again is joined with the one before: the lists of all of them stand.
+        let inner = fields(op).filter(|(inner, _)| (2..=3).contains(&number) && *inner == 4);
+        weight += inner.map(|(_, inner)| of_nested(inner, depth + 1)).sum::<u64>();
     }
     weight
 }
@@ -157,6 +161,13 @@ mod tests {
         txn
     }
 
+    /// A field of bytes.
+    fn part(number: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![number << 3 | 2];
+        prost::encode_length_delimiter(body.len(), &mut bytes).unwrap();
+        [bytes, body.to_vec()].concat()
+    }
+
     #[test]
     fn each_operation_is_weighed_however_deep_it_stands() {
         for levels in [0, 1, 7, 40] {
@@ -165,6 +176,14 @@ mod tests {
         }
         assert_eq!(of_txn(&[0x12, 0].repeat(1000)), OPERATION * 1000);
         assert_eq!(of_txn(&[0x0a, 0].repeat(1000)), OPERATION * 1000);
+        // One that comes again is joined with the one before, and does not take its place.
+        let op = [part(4, &[0x12, 0].repeat(1000)), part(4, &[])].concat();
+        let joined = part(2, &op);
+        let decoded = TxnRequest::decode(&joined[..]).unwrap();
+        let Some(Request::RequestTxn(inner)) = &decoded.success[0].request else {
+            panic!("there is another operation")
+        };
+        assert_eq!((inner.success.len(), of_txn(&joined)), (1000, OPERATION * 1001));
         // Deeper than it is decoded it is not walked.
         assert!(of_txn(&nested(300).encode_to_vec()) <= OPERATION * 2 * 102);
     }
