@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   frames ─► BookedBody: each is booked, or the request ends ─► the message ─► its command takes the bookings along
-//!   answer ─► HeldBody: drops what pays for it with itself
+//!   answer ─► HeldBody: in pieces, each of which has what pays for the answer with it until the socket has taken it
 //! ```
 
 use crate::calls::Call;
@@ -123,26 +123,58 @@ where
     }
 }
 
+/// Bytes of an answer that a connection is given at a time: it takes all that it is given as soon as there is room for one of them.
+const PIECE: usize = 16 << 10;
+
+/// Bytes on their way, and what pays for them.
+struct Paid {
+    bytes: Bytes,
+    _held: Arc<Reservation>,
+}
+
+impl AsRef<[u8]> for Paid {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
 /// The body of an answer, with what pays for it, and the call that it belongs to.
 pub(crate) struct HeldBody<B> {
     inner: B,
-    _held: Option<Arc<Reservation>>,
+    held: Option<Arc<Reservation>>,
+    /// What came of the inner body, and is not given yet.
+    rest: Bytes,
     /// Of the call itself, as long as it is open.
-    _open: Option<Reservation>,
+    open: Vec<Reservation>,
     call: Option<Call>,
 }
 
 impl<B> HeldBody<B> {
     pub(crate) fn new(inner: B, held: Option<Arc<Reservation>>) -> Self {
-        Self { inner, _held: held, _open: None, call: None }
+        Self { inner, held, rest: Bytes::new(), open: Vec::new(), call: None }
     }
 
-    pub(crate) fn paid_by(self, open: Reservation) -> Self {
-        Self { _open: Some(open), ..self }
+    pub(crate) fn paid_by(mut self, open: Reservation) -> Self {
+        self.open.push(open);
+        self
     }
 
     pub(crate) fn of(self, call: Call) -> Self {
         Self { call: Some(call), ..self }
+    }
+
+    /// The next piece of what is to be given.
+    fn piece(&mut self, data: Bytes) -> Frame<Bytes> {
+        self.rest = data;
+        Frame::data(self.rest.split_to(self.rest.len().min(PIECE)))
+    }
+
+    /// All of it has what pays for it with it.
+    fn paid(&self, bytes: Bytes) -> Bytes {
+        match &self.held {
+            Some(held) if !bytes.is_empty() => Bytes::from_owner(Paid { bytes, _held: held.clone() }),
+            _ => bytes,
+        }
     }
 }
 
@@ -154,6 +186,10 @@ impl<B: Body<Data = Bytes> + Unpin> Body for HeldBody<B> {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
+        let rest = std::mem::take(&mut self.rest);
+        if !rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.piece(rest))));
+        }
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         if let (Poll::Ready(Some(Ok(frame))), Some(call)) = (&polled, &mut self.call) {
             match (frame.data_ref(), frame.trailers_ref()) {
@@ -162,14 +198,62 @@ impl<B: Body<Data = Bytes> + Unpin> Body for HeldBody<B> {
                 _ => {}
             }
         }
-        polled
+        polled.map(|frame| {
+            let frame = frame?;
+            Some(frame.map(|frame| match frame.into_data() {
+                Ok(data) => {
+                    let data = self.paid(data);
+                    self.piece(data)
+                }
+                Err(frame) => frame,
+            }))
+        })
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.rest.is_empty() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        let (inner, rest) = (self.inner.size_hint(), self.rest.len() as u64);
+        let mut hint = SizeHint::new();
+        hint.set_lower(inner.lower() + rest);
+        if let Some(upper) = inner.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt, Full};
+    use ramekin_memory::Budget;
+
+    #[test]
+    fn what_pays_for_an_answer_stays_until_its_last_byte_has_left() {
+        let account = Budget::new(1 << 20).root().child("bodies", "");
+        let whole: Vec<u8> = (0..100_000).map(|at| at as u8).collect();
+        let held = Arc::new(account.try_reserve(1000).unwrap());
+        let mut body = HeldBody::new(Full::new(Bytes::from(whole.clone())), Some(held));
+        let mut pieces = Vec::new();
+        crate::tests::run(async {
+            while let Some(frame) = body.frame().await {
+                let left = body.size_hint().exact();
+                let piece = frame.unwrap().into_data().unwrap();
+                assert!(piece.len() <= PIECE);
+                pieces.push(piece);
+                assert_eq!(left, Some((whole.len() - pieces.iter().map(Bytes::len).sum::<usize>()) as u64));
+            }
+        });
+        assert!(body.is_end_stream() && pieces.concat() == whole);
+        drop(body);
+        while pieces.len() > 1 {
+            pieces.pop();
+            assert_eq!(account.used(), 1000, "a piece is still on its way");
+        }
+        pieces.clear();
+        assert_eq!(account.used(), 0);
     }
 }
