@@ -112,11 +112,18 @@ struct Gathering<S> {
     buffer: Vec<u8>,
     /// So much of the buffer is written.
     written: usize,
+    /// So many bytes came.
+    read: u64,
 }
 
 impl<S> Gathered<S> {
     pub(crate) fn new(stream: S) -> Self {
-        Self(Arc::new(Mutex::new(Gathering { stream, buffer: Vec::new(), written: 0 })))
+        Self(Arc::new(Mutex::new(Gathering { stream, buffer: Vec::new(), written: 0, read: 0 })))
+    }
+
+    /// How many bytes have come.
+    pub(crate) fn has_read(&self) -> u64 {
+        self.0.lock().read
     }
 }
 
@@ -157,7 +164,10 @@ impl<S: AsyncWrite + Unpin> Gathering<S> {
 
 impl<S: AsyncRead + Unpin> AsyncRead for Gathered<S> {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<Result<()>> {
-        Pin::new(&mut self.0.lock().stream).poll_read(context, buffer)
+        let (mut own, before) = (self.0.lock(), buffer.filled().len());
+        let polled = Pin::new(&mut own.stream).poll_read(context, buffer);
+        own.read += (buffer.filled().len() - before) as u64;
+        polled
     }
 }
 

@@ -13,6 +13,7 @@ use ramekin_base::Histogram;
 use ramekin_base::histogram::{BOUNDS_US, Seen};
 use ramekin_versions::{KeyRange, OpReply, Range};
 use std::fmt::{Display, Write};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What a text takes at most: all methods with some codes each.
@@ -126,7 +127,7 @@ fn read(counter: &AtomicU64) -> u64 {
 
 /// `/metrics`.
 pub(crate) async fn answer(door: &Door) -> Answer {
-    let Ok(_memory) = door.inner.bodies.try_reserve(TEXT_BYTES) else {
+    let Ok(memory) = door.inner.bodies.try_reserve(TEXT_BYTES) else {
         return text(StatusCode::SERVICE_UNAVAILABLE, PLAIN, "there is no memory for it right now\n");
     };
     let all = Range { keys: KeyRange { key: vec![0], end: vec![0] }, count_only: true, ..Range::default() };
@@ -137,7 +138,9 @@ pub(crate) async fn answer(door: &Door) -> Answer {
     leases_and_watches(door, &mut made);
     calls(door, &mut made);
     process(door, &mut made);
-    text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", made.0)
+    let mut answer = text(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", made.0);
+    answer.extensions_mut().insert(Arc::new(memory));
+    answer
 }
 
 /// The member: it always leads, and what it is told is applied as it is durable.

@@ -20,7 +20,7 @@ use crate::wire::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::wire::etcdserverpb::watch_server::WatchServer;
 use crate::wire::v3electionpb::election_server::ElectionServer;
 use crate::wire::v3lockpb::lock_server::LockServer;
-use ::http::{Method, Request, Response};
+use ::http::{HeaderMap, Method, Request, Response, StatusCode};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -51,6 +51,10 @@ const SEND_BUFFER: usize = 64 << 10;
 const STREAMS: (usize, usize) = (256, 10_000);
 /// What an open call takes: its stream, its task, and its headers besides their bytes.
 const CALL_BYTES: u64 = 12 << 10;
+
+/// The preface of HTTP/2 and the head of the frame behind it, or a request of HTTP/1: so much comes within this time.
+const GREETING: u64 = 24 + 9;
+const BEGINNING: Duration = Duration::from_secs(30);
 
 /// While the door closes it looks so often whether what ends by itself has ended.
 const LOOK: Duration = Duration::from_millis(10);
@@ -196,13 +200,26 @@ async fn connection(shared: &Shared, stream: Stream, peer: Peer) {
     let service = service_fn(move |request| answer(door.clone(), routes.clone(), peer.clone(), request));
     let gathered = Gathered::new(stream);
     let connection = server.serve_connection(TokioIo::new(gathered.clone()), service);
+    let silent = until_silent(&gathered, BEGINNING);
     tokio::pin!(connection);
     let mut ending = shared.ending.clone();
     tokio::select! {
         () = open.drive(connection.as_mut(), &gathered) => return,
+        () = silent => {
+            tracing::debug!("a connection ends of which nothing came");
+            return;
+        }
         _ = ending.wait_for(|ends| *ends) => connection.as_mut().graceful_shutdown(),
     }
     open.drive(connection, &gathered).await;
+}
+
+/// Is done when a client has not begun to speak in time: others want its place. The heads of HTTP/1 have a time of their own.
+async fn until_silent<S>(gathered: &Gathered<S>, beginning: Duration) {
+    sleep(beginning).await;
+    if gathered.has_read() >= GREETING {
+        std::future::pending::<()>().await;
+    }
 }
 
 /// Requests of which many messages come, or none may be kept.
@@ -225,14 +242,18 @@ async fn answer(door: Door, routes: Routes, peer: Peer, request: Request<Incomin
 }
 
 fn held(answer: Response<Full<Bytes>>) -> Answer {
-    answer.map(|body| HeldBody::new(Body::new(body), None))
+    let paid = answer.extensions().get::<Arc<Reservation>>().cloned();
+    answer.map(|body| HeldBody::new(Body::new(body), paid))
 }
 
 /// Answers what is not gRPC.
 async fn plain(door: Door, routes: Routes, peer: &Peer, request: Request<Incoming>) -> Answer {
+    let Ok(paid) = door.inner.bodies.try_reserve(call_bytes(request.headers())) else {
+        return held(http::text(StatusCode::TOO_MANY_REQUESTS, http::PLAIN, errors::TOO_MANY_REQUESTS));
+    };
     let (uri, method) = (request.uri().clone(), request.method().clone());
     if let Some(refused) = http::refused_host(&door, &uri, request.headers(), peer.is_secured) {
-        return held(refused);
+        return held(refused).map(|body| body.paid_by(paid));
     }
     let origin = http::allowed_origin(&door, request.headers());
     let is_call =
@@ -244,7 +265,13 @@ async fn plain(door: Door, routes: Routes, peer: &Peer, request: Request<Incomin
         false => held(http::answer(&door, &method, &uri, peer.serves).await),
     };
     http::allow(answer.headers_mut(), origin);
-    answer.map(|body| body.of(open))
+    answer.map(|body| body.of(open).paid_by(paid))
+}
+
+/// What a request takes as long as it is open.
+fn call_bytes(headers: &HeaderMap) -> u64 {
+    let headers: usize = headers.iter().map(|(name, value)| 2 * (name.as_str().len() + value.len())).sum();
+    CALL_BYTES + headers as u64
 }
 
 /// Answers a call of gRPC.
@@ -257,8 +284,7 @@ async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Req
         call.hears(refused.headers());
         return refused.map(|body| HeldBody::new(body, None).of(call));
     }
-    let headers: usize = parts.headers.iter().map(|(name, value)| 2 * (name.as_str().len() + value.len())).sum();
-    let Ok(open) = door.inner.bodies.try_reserve(CALL_BYTES + headers as u64) else {
+    let Ok(open) = door.inner.bodies.try_reserve(call_bytes(&parts.headers)) else {
         let refused = Status::resource_exhausted(errors::TOO_MANY_REQUESTS).into_http::<Body>();
         call.hears(refused.headers());
         return refused.map(|body| HeldBody::new(body, None).of(call));
@@ -282,4 +308,23 @@ async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Req
     let held = response.extensions().get::<Arc<Reservation>>().cloned();
     let in_place = response.extensions().get::<InPlace>().and_then(InPlace::take);
     response.map(|body| HeldBody::new(in_place.unwrap_or(body), held).paid_by(open).of(call))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    #[tokio::test]
+    async fn who_says_too_little_does_not_keep_its_place() {
+        for (said, stays) in [(&b""[..], false), (b"PRI * HTTP/2.0\r\n\r\n", false), (&[7; 33], true)] {
+            let (mut client, server) = tokio::io::duplex(100);
+            let mut gathered = Gathered::new(server);
+            client.write_all(said).await.unwrap();
+            gathered.clone().read_exact(&mut vec![0; said.len()]).await.unwrap();
+            let silent = timeout(Duration::from_millis(200), until_silent(&gathered, Duration::from_millis(1)));
+            assert_eq!(silent.await.is_err(), stays);
+            gathered.shutdown().await.unwrap();
+        }
+    }
 }
