@@ -236,10 +236,57 @@ impl Door {
     }
 }
 
+/// What an answer takes for each of its bytes, besides its message, while these are made: a buffer, and the one that it grows out of.
+const ENCODED_TIMES: u64 = 2;
+/// So many bytes are paid for with the call.
+const SMALL_ANSWER: u64 = 2 << 10;
+/// Who changed something is told so: for so long memory is waited for, which others hold; and so often it is looked for.
+const PATIENCE: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What a message took before it was encoded.
+#[derive(Clone, Copy)]
+pub(crate) struct MessageBytes(pub(crate) u64);
+
+fn too_many() -> Status {
+    Status::resource_exhausted(errors::TOO_MANY_REQUESTS)
+}
+
 /// An answer with what pays for it, until its bytes have left.
-pub(crate) fn answer<T>(message: T, memory: Option<Reservation>) -> Response<T> {
+pub(crate) fn answer<T: prost::Message>(message: T, mut memory: Option<Reservation>) -> Result<Response<T>, Status> {
+    book_encoded(&message, &mut memory).map_err(|_| too_many())?;
+    Ok(paid(message, memory))
+}
+
+/// The same after a change. Without memory for it nobody knows what became of the change: so it is told.
+pub(crate) async fn answer_done<T: prost::Message>(
+    message: T,
+    mut memory: Option<Reservation>,
+) -> Result<Response<T>, Status> {
+    let until = tokio::time::Instant::now() + PATIENCE;
+    while book_encoded(&message, &mut memory).is_err() {
+        if tokio::time::Instant::now() >= until {
+            return Err(Status::unavailable(errors::TIMED_OUT));
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+    Ok(paid(message, memory))
+}
+
+fn book_encoded(message: &impl prost::Message, memory: &mut Option<Reservation>) -> Result<()> {
+    let bytes = message.encoded_len() as u64;
+    match memory {
+        Some(memory) if bytes > SMALL_ANSWER => memory.grow(ENCODED_TIMES * bytes),
+        _ => Ok(()),
+    }
+}
+
+fn paid<T: prost::Message>(message: T, memory: Option<Reservation>) -> Response<T> {
+    let bytes = message.encoded_len() as u64;
     let mut response = Response::new(message);
     if let Some(memory) = memory {
+        let encoded = if bytes > SMALL_ANSWER { ENCODED_TIMES * bytes } else { 0 };
+        response.extensions_mut().insert(MessageBytes(memory.bytes() - encoded));
         response.extensions_mut().insert(Arc::new(memory));
     }
     response

@@ -9,6 +9,8 @@ pub(crate) const TOO_MANY_REQUESTS: &str = "etcdserver: too many requests";
 pub(crate) const NO_SPACE: &str = "etcdserver: mvcc: database space exceeded";
 pub(crate) const CORRUPT: &str = "etcdserver: corrupt cluster";
 pub(crate) const INVALID_SORT: &str = "etcdserver: invalid sort option";
+/// It may have been done, or not.
+pub(crate) const TIMED_OUT: &str = "etcdserver: request timed out";
 pub(crate) const STOPPED: &str = "etcdserver: server stopped";
 
 /// The code of a text.

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::booked::{Bookings, HeldBody};
-use crate::door::Door;
+use crate::door::{Door, MessageBytes};
 use crate::weight::CALL;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
@@ -165,7 +165,7 @@ async fn call(door: &Door, routes: Routes, request: Request<Incoming>) -> Result
         return Ok(stream(output, response.into_body(), memory));
     }
     let held = response.extensions().get::<Arc<Reservation>>().cloned();
-    let answer_bytes = held.as_ref().map_or(0, |held| held.bytes());
+    let answer_bytes = response.extensions().get::<MessageBytes>().map_or(0, |bytes| bytes.0);
     memory.grow(ANSWER_TIMES * answer_bytes).map_err(too_many)?;
     let collected = response.into_body().collect().await?;
     if let Some(trailers) = collected.trailers() {

@@ -3,7 +3,7 @@
 use crate::auth::{Access, Caller};
 use crate::booked::{Bookings, memory_of};
 use crate::convert;
-use crate::door::{Door, answer};
+use crate::door::{Door, answer, answer_done};
 use crate::errors::status;
 use crate::long_range;
 use crate::metrics::Done;
@@ -11,7 +11,7 @@ use crate::range_stream;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::kv_server::Kv;
 use ramekin_base::Lane;
-use ramekin_versions::{Asked, Command, Guard, Held, Op, OpReply, Reply, Txn};
+use ramekin_versions::{Asked, Command, Guard, Held, Op, OpReply, Order, Range, Reply, SortBy, Txn};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use tokio_stream::Stream;
@@ -37,12 +37,12 @@ impl Kv for Door {
             Done::one(&self.inner.done.ranges);
             return Ok(response);
         }
-        let is_small = asked.keys.is_one() || asked.count_only || (1..=SMALL).contains(&asked.limit);
+        let is_small = is_few(&asked);
         let Held { value, memory } = self.read(is_small, move |versions| versions.range(&asked)).await?;
         self.still(&caller)?;
         Done::one(&self.inner.done.ranges);
         let header = self.header(value.revision);
-        Ok(answer(convert::range_response(value, header), memory))
+        answer(convert::range_response(value, header), memory)
     }
 
     type RangeStreamStream = Pin<Box<dyn Stream<Item = Result<pb::RangeStreamResponse, Status>> + Send>>;
@@ -69,7 +69,7 @@ impl Kv for Door {
                 Done::one(&self.inner.done.puts);
                 self.inner.done.put_bytes.fetch_add(bytes, Ordering::Relaxed);
                 let prev_kv = prev.map(convert::key_value);
-                Ok(answer(pb::PutResponse { header: self.header(revision), prev_kv }, memory))
+                answer_done(pb::PutResponse { header: self.header(revision), prev_kv }, memory).await
             }
             _ => Err(unexpected()),
         }
@@ -98,7 +98,7 @@ impl Kv for Door {
         match value {
             Reply::Op { revision, reply: OpReply::Deleted { deleted, .. } } => {
                 Done::one(&self.inner.done.deletes);
-                Ok(answer(convert::delete_response(deleted, self.header(revision)), memory))
+                answer_done(convert::delete_response(deleted, self.header(revision)), memory).await
             }
             _ => Err(unexpected()),
         }
@@ -112,7 +112,8 @@ impl Kv for Door {
         let caller = caller?;
         let (op, guard) = self.allowed(caller.clone(), Op::Txn(txn)).await?;
         let Op::Txn(txn) = op else { return Err(unexpected()) };
-        let (revision, reply, memory) = if txn.is_read_only() {
+        let is_read_only = txn.is_read_only();
+        let (revision, reply, memory) = if is_read_only {
             self.check_sound()?;
             let is_small = is_small(&txn);
             let Held { value, memory } = self.read(is_small, move |versions| versions.read_txn(&txn)).await?;
@@ -131,7 +132,8 @@ impl Kv for Door {
         self.inner.done.note(&reply);
         match reply {
             OpReply::Txn { succeeded, replies, .. } => {
-                Ok(answer(convert::txn_response(succeeded, replies, self.header(revision)), memory))
+                let response = convert::txn_response(succeeded, replies, self.header(revision));
+                if is_read_only { answer(response, memory) } else { answer_done(response, memory).await }
             }
             _ => Err(unexpected()),
         }
@@ -162,12 +164,19 @@ impl Door {
     }
 }
 
+/// Whether a read looks at few keys. What is sorted or filtered looks at all of its range before the limit counts; and an old revision
+/// has to be told from what came since.
+fn is_few(asked: &Range) -> bool {
+    let bounds = [asked.min_mod, asked.max_mod, asked.min_create, asked.max_create];
+    let is_filtered = bounds.iter().any(|bound| *bound != 0);
+    let is_sorted = asked.order == Order::Descend || asked.order == Order::Ascend && asked.sort_by != SortBy::Key;
+    let is_first = (1..=SMALL).contains(&asked.limit) && !is_sorted && !is_filtered;
+    asked.keys.is_one() || asked.revision <= 0 && (asked.count_only || is_first)
+}
+
 /// Whether a transaction reads few keys, whichever way it goes.
 fn is_small(txn: &Txn) -> bool {
-    let few = |op: &Op| match op {
-        Op::Range(range) => range.keys.is_one() || (1..=SMALL).contains(&range.limit),
-        _ => false,
-    };
+    let few = |op: &Op| matches!(op, Op::Range(range) if is_few(range));
     txn.success.len() + txn.failure.len() <= SMALL as usize
         && txn.compare.iter().all(|compare| compare.keys.is_one())
         && txn.success.iter().chain(&txn.failure).all(few)
@@ -175,4 +184,24 @@ fn is_small(txn: &Txn) -> bool {
 
 pub(crate) fn unexpected() -> Status {
     status(&ramekin_versions::unexpected())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ramekin_versions::KeyRange;
+
+    #[test]
+    fn what_looks_at_many_keys_is_not_small() {
+        let keys = KeyRange { key: b"a".to_vec(), end: b"b".to_vec() };
+        let one = Range { keys, limit: 1, ..Range::default() };
+        let all = Range { limit: 0, count_only: true, ..one.clone() };
+        let sorted = |order, sort_by| Range { order, sort_by, ..one.clone() };
+        assert!(is_few(&one) && is_few(&all) && is_few(&sorted(Order::Ascend, SortBy::Key)));
+        // The limit comes first, where no order is named.
+        assert!(is_few(&sorted(Order::None, SortBy::Create)));
+        assert!(!is_few(&sorted(Order::Descend, SortBy::Key)) && !is_few(&sorted(Order::Ascend, SortBy::Create)));
+        assert!(!is_few(&Range { revision: 5, ..one.clone() }) && !is_few(&Range { revision: 5, ..all }));
+        assert!(!is_few(&Range { max_create: 5, ..one.clone() }) && !is_few(&Range { limit: 17, ..one }));
+    }
 }

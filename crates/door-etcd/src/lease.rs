@@ -100,7 +100,7 @@ impl Lease for Door {
         };
         let header = self.header(*self.inner.host.changed.borrow());
         let (ttl, granted_ttl) = left.map_or((-1, 0), |left| (left.left, left.granted));
-        Ok(answer(pb::LeaseTimeToLiveResponse { header, id, ttl, granted_ttl, keys }, memory))
+        answer(pb::LeaseTimeToLiveResponse { header, id, ttl, granted_ttl, keys }, memory)
     }
 
     async fn lease_leases(
