@@ -8,25 +8,30 @@
 use crate::convert;
 use crate::door::Door;
 use crate::wire::etcdserverpb as pb;
-use prost::Message;
-use ramekin_base::Result;
 use ramekin_memory::Reservation;
 use ramekin_versions::Event;
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::Stream;
 use tonic::Status;
 
-/// A response of so many bytes is cut, where the watcher asked for that.
-const FRAGMENT_BYTES: usize = 2 << 20;
+/// What a response may take: it has more only where one revision takes more, and its watcher did not ask for fragments.
+const PART_BYTES: u64 = 2 << 20;
 /// What a response takes for each byte of its events: the message, its bytes, and those again in the connection.
 const TIMES: u64 = 3;
 const EVENT_BYTES: u64 = 320;
 /// What a watcher that is due takes, and each event that it wants.
-pub(crate) const DUE_BYTES: u64 = 96;
+pub(crate) const DUE_BYTES: u64 = 128;
 pub(crate) const WANTED_BYTES: u64 = 8;
+/// For so long a watcher waits for memory.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+/// Watchers for whose responses memory is asked at one go.
+const TRIES: usize = 16;
 
 /// What a watcher is to be sent.
 pub(crate) struct Due {
@@ -37,93 +42,156 @@ pub(crate) struct Due {
     pub(crate) fragment: bool,
     /// Places of the events that it wants, in their order.
     pub(crate) wanted: VecDeque<u32>,
+    /// The last response had not all events of its revision: nothing else may come between.
+    is_cut: bool,
+    /// Since when there is no memory for its next response.
+    short: Option<(Instant, Part)>,
+}
+
+impl Due {
+    pub(crate) fn new(id: i64, (is_synced, prev_kv, fragment): (bool, bool, bool), wanted: VecDeque<u32>) -> Self {
+        Self { id, is_synced, prev_kv, fragment, wanted, is_cut: false, short: None }
+    }
+}
+
+/// Events of one response: how many, what they take, and whether more of the same revision follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Part {
+    count: usize,
+    bytes: u64,
+    is_cut: bool,
+}
+
+/// Events that were read, and what pays for them.
+#[derive(Default)]
+pub(crate) struct Batch {
+    pub(crate) events: Vec<Event>,
+    pub(crate) _memory: Option<Reservation>,
 }
 
 /// Events that were read, and who is to be sent which.
 #[derive(Default)]
 pub(crate) struct Delivery {
-    events: Vec<Event>,
+    batch: Arc<Batch>,
     /// The newest revision when they were read.
     revision: i64,
     due: VecDeque<Due>,
-    /// Of a response that was cut.
-    pieces: VecDeque<pb::WatchResponse>,
-    /// Pays for the events, and for what is due.
-    _memory: Vec<Reservation>,
+    /// Pays for what is due.
+    _memory: Option<Reservation>,
 }
 
 /// A response, and what pays for it.
 pub(crate) type Sent = (std::result::Result<pb::WatchResponse, Status>, Option<Reservation>);
 
+/// What comes next of a delivery.
+pub(crate) enum Next {
+    Sent(Sent),
+    /// There is no memory for any response now.
+    Wait,
+    /// This watcher will not get its events of a revision: there was no memory for too long, or can never be.
+    Refused(i64, i64),
+}
+
 impl Delivery {
-    pub(crate) fn new(events: Vec<Event>, revision: i64, due: VecDeque<Due>, memory: Vec<Reservation>) -> Self {
-        Self { events, revision, due, pieces: VecDeque::new(), _memory: memory }
+    pub(crate) fn new(batch: Arc<Batch>, revision: i64, due: VecDeque<Due>, memory: Reservation) -> Self {
+        Self { batch, revision, due, _memory: Some(memory) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.due.is_empty() && self.pieces.is_empty()
+        self.due.is_empty()
     }
 
-    /// The next response. Fails where there is no memory for it; then it is still the next.
-    pub(crate) fn next(&mut self, door: &Door) -> Result<Option<Sent>> {
-        if let Some(piece) = self.pieces.pop_front() {
-            return Ok(Some((Ok(piece), None)));
+    /// What comes next; of a delivery that is not empty.
+    pub(crate) fn next(&mut self, door: &Door) -> Next {
+        let events = &self.batch.events;
+        for _ in 0..self.due.len().min(TRIES) {
+            let Some(due) = self.due.front_mut() else { break };
+            let part = due.short.map_or_else(|| part(events, due), |(_, part)| part);
+            let most = door.versions().budget();
+            if let Ok(memory) = door.inner.bodies.try_reserve(part.bytes) {
+                return Next::Sent((Ok(self.made(door, part)), Some(memory)));
+            }
+            let (since, _) = *due.short.get_or_insert((Instant::now(), part));
+            if part.bytes > most || since.elapsed() >= PATIENCE {
+                let (id, revision) = (due.id, due.wanted.front().map_or(0, |place| revision_of(events, *place)));
+                self.due.pop_front();
+                return Next::Refused(id, revision);
+            }
+            if due.is_cut {
+                break;
+            }
+            // Others may want less.
+            self.due.rotate_left(1);
         }
-        let Some(due) = self.due.front_mut() else { return Ok(None) };
-        let revision_of = |place: &u32| self.events.get(*place as usize).map_or(0, |event| event.kv.mod_revision);
-        let first = due.wanted.front().map_or(0, revision_of);
-        let is_in = |place: &&u32| !due.is_synced || revision_of(place) == first;
-        let count = due.wanted.iter().take_while(is_in).count();
-        let bytes = |place: &u32| self.events.get(*place as usize).map_or(0, |event| bytes_of(event, due.prev_kv));
-        let bytes: u64 = due.wanted.iter().take(count).map(bytes).sum();
-        let memory = door.inner.bodies.try_reserve(TIMES * bytes)?;
-        let made = due.wanted.drain(..count).filter_map(|place| {
-            let event = self.events.get(place as usize)?;
-            let prev = event.prev.clone().filter(|_| due.prev_kv);
+        Next::Wait
+    }
+
+    /// As if whoever waits for memory had waited for too long.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self) {
+        self.due.iter_mut().filter_map(|due| due.short.as_mut()).for_each(|(since, _)| *since -= PATIENCE);
+    }
+
+    /// The next response of the first that is due.
+    fn made(&mut self, door: &Door, part: Part) -> pb::WatchResponse {
+        let Some(due) = self.due.front_mut() else { return pb::WatchResponse::default() };
+        let events = &self.batch.events;
+        let first = due.wanted.front().map_or(0, |place| revision_of(events, *place));
+        let made = due.wanted.drain(..part.count).filter_map(|place| {
+            let event = events.get(place as usize)?;
+            let prev = event.prev.as_ref().filter(|_| due.prev_kv).cloned();
             Some(convert::event(Event { prev, is_delete: event.is_delete, kv: event.kv.clone() }))
         });
         let response = pb::WatchResponse {
             header: door.header(if due.is_synced { first } else { self.revision }),
             watch_id: due.id,
             events: made.collect(),
+            fragment: part.is_cut,
             ..pb::WatchResponse::default()
         };
-        let fragment = due.fragment;
+        (due.is_cut, due.short) = (part.is_cut, None);
         if due.wanted.is_empty() {
             self.due.pop_front();
         }
-        let mut pieces = if fragment { fragments(response) } else { vec![response] }.into_iter();
-        let first = pieces.next().map(|piece| (Ok(piece), Some(memory)));
-        self.pieces.extend(pieces);
-        Ok(first)
+        response
     }
+}
+
+fn revision_of(events: &[Event], place: u32) -> i64 {
+    events.get(place as usize).map_or(0, |event| event.kv.mod_revision)
+}
+
+/// What the next response to a watcher has: whole revisions, as many as are not too much (one where it gets each by itself); of one
+/// that is too much a part, where fragments were asked for.
+fn part(events: &[Event], due: &Due) -> Part {
+    let mut whole: Option<Part> = None;
+    let mut so_far = Part { count: 0, bytes: 0, is_cut: false };
+    let mut last = 0;
+    for event in due.wanted.iter().filter_map(|place| events.get(*place as usize)) {
+        let bytes = TIMES * bytes_of(event, due.prev_kv);
+        let revision = event.kv.mod_revision;
+        if so_far.count > 0 && revision != last {
+            if due.is_synced {
+                return so_far;
+            }
+            whole = Some(so_far);
+        }
+        if so_far.count > 0 && so_far.bytes + bytes > PART_BYTES {
+            match whole {
+                Some(whole) => return whole,
+                None if due.fragment => return Part { is_cut: true, ..so_far },
+                None => {}
+            }
+        }
+        last = revision;
+        so_far = Part { count: so_far.count + 1, bytes: so_far.bytes + bytes, is_cut: false };
+    }
+    so_far
 }
 
 fn bytes_of(event: &Event, with_prev: bool) -> u64 {
     let prev = event.prev.as_ref().filter(|_| with_prev).map_or(0, |kv| kv.key.len() + kv.value.len());
     EVENT_BYTES + (event.kv.key.len() + event.kv.value.len() + prev) as u64
-}
-
-/// A response in pieces, none of which is much longer than it should be.
-fn fragments(mut response: pb::WatchResponse) -> Vec<pb::WatchResponse> {
-    if response.events.len() < 2 || response.encoded_len() < FRAGMENT_BYTES {
-        return vec![response];
-    }
-    let (mut pieces, mut bytes) = (Vec::new(), 0);
-    let mut piece = Vec::new();
-    let events = std::mem::take(&mut response.events);
-    let head = pb::WatchResponse { fragment: true, ..response };
-    for event in events {
-        let len = event.encoded_len();
-        if !piece.is_empty() && bytes + len >= FRAGMENT_BYTES {
-            pieces.push(pb::WatchResponse { events: std::mem::take(&mut piece), ..head.clone() });
-            bytes = 0;
-        }
-        bytes += len;
-        piece.push(event);
-    }
-    pieces.push(pb::WatchResponse { events: piece, fragment: false, ..head });
-    pieces
 }
 
 /// Responses as the connection takes them. It asks for the next when it has sent the one before: then that is paid for no more.

@@ -7,20 +7,22 @@
 //! ```
 
 use crate::auth::{Access, Credentials};
-use crate::delivery::{DUE_BYTES, Delivery, Due, Paid, Sent, WANTED_BYTES};
+use crate::delivery::{Batch, DUE_BYTES, Delivery, Due, Next, PATIENCE, Paid, Sent, WANTED_BYTES};
 use crate::door::Door;
 use crate::metrics::Open;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::watch_request::RequestUnion;
 use crate::wire::etcdserverpb::watch_server::Watch;
 use ramekin_memory::Reservation;
-use ramekin_versions::{Events, KeyRange, errors};
+use ramekin_versions::{EVENT_BYTES, KeyRange, Versions, errors};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
@@ -48,8 +50,11 @@ fn watcher_bytes(keys: u64) -> u64 {
 /// So many streams are many: all together they read about once in this time, as long as something is new all the time.
 const MANY: u64 = 20;
 const READ_EVERY: Duration = Duration::from_micros(50);
-/// A read that found no memory is tried again after so long.
+/// What found no memory is tried again after so long; where it is one revision that finds none, later each time.
 const AGAIN: Duration = Duration::from_millis(50);
+const LATER: Duration = Duration::from_secs(2);
+/// Ranges that are compared with keys before others have their turn.
+const TURN: usize = 20_000;
 
 struct Watcher {
     keys: KeyRange,
@@ -128,8 +133,18 @@ impl Watchers {
     /// Watchers of a key.
     fn of(&self, key: &[u8]) -> impl Iterator<Item = (i64, &Watcher)> {
         let exact = self.by_key.get(key).into_iter().flatten();
-        let ranges = self.ranges.iter().filter(|id| self.all.get(id).is_some_and(|it| it.keys.contains(key)));
-        exact.chain(ranges.collect::<Vec<_>>()).filter_map(|id| Some((*id, self.all.get(id)?)))
+        let all = exact.chain(&self.ranges).filter_map(|id| Some((*id, self.all.get(id)?)));
+        all.filter(|(_, watcher)| watcher.keys.contains(key))
+    }
+
+    /// What some of them watch: each of their ranges once, and which of them watch it.
+    fn wanted(&self, ids: &BTreeSet<i64>) -> BTreeMap<(Vec<u8>, Vec<u8>), Vec<i64>> {
+        let mut wanted: BTreeMap<_, Vec<i64>> = BTreeMap::new();
+        for (id, watcher) in ids.iter().filter_map(|id| Some((*id, self.all.get(id)?))) {
+            let KeyRange { key, end } = watcher.keys.clone();
+            wanted.entry((key, end)).or_default().push(id);
+        }
+        wanted
     }
 
     fn new_id(&mut self) -> i64 {
@@ -142,6 +157,14 @@ impl Watchers {
     }
 }
 
+/// A revision whose events find no memory.
+struct Short {
+    from: i64,
+    since: Instant,
+    pause: Duration,
+    is_weighed: bool,
+}
+
 /// A stream.
 struct Task {
     door: Door,
@@ -152,6 +175,7 @@ struct Task {
     out: VecDeque<pb::WatchResponse>,
     /// So many revisions are read at one go, as memory allows.
     revisions: i64,
+    short: Option<Short>,
     /// The client asked how far it is: it hears once it is as far as it can be.
     owes_progress: bool,
     _open: Open,
@@ -168,9 +192,17 @@ impl Watch for Door {
         let (send, sent) = mpsc::channel(1);
         let (watchers, out, credentials) = (Watchers::default(), VecDeque::new(), Credentials::from(&request));
         let open = Open::new(self, |done| &done.streams);
-        let (delivery, revisions, owes_progress) = (Delivery::default(), REVISIONS, false);
-        let task =
-            Task { door: self.clone(), credentials, watchers, delivery, out, revisions, owes_progress, _open: open };
+        let task = Task {
+            door: self.clone(),
+            credentials,
+            watchers,
+            delivery: Delivery::default(),
+            out,
+            revisions: REVISIONS,
+            short: None,
+            owes_progress: false,
+            _open: open,
+        };
         tokio::spawn(task.run(request.into_inner(), send));
         Ok(Response::new(Box::pin(Paid::new(sent))))
     }
@@ -184,18 +216,16 @@ impl Task {
         let mut changed = self.door.inner.host.changed.clone();
         let every = self.door.inner.host.progress_every;
         let mut progress_at = Instant::now() + every;
-        let (mut not_before, mut read_after) = (Instant::now(), Instant::now());
+        let (mut send_after, mut read_after) = (Instant::now(), Instant::now());
         let mut is_open = true;
         loop {
             let newest = *changed.borrow_and_update();
-            let is_pausing = Instant::now() < not_before;
+            let is_pausing = Instant::now() < send_after;
             if self.is_idle() {
                 self.delivery = Delivery::default();
-                if Instant::now() >= not_before.max(read_after) && self.is_behind(newest) {
-                    match self.read(newest).await {
-                        true => read_after = Instant::now() + self.pause(),
-                        false => not_before = Instant::now() + AGAIN,
-                    }
+                if Instant::now() >= read_after && self.is_behind(newest) {
+                    let pause = self.read(newest).await;
+                    read_after = Instant::now() + pause;
                 }
             }
             if self.owes_progress && !self.is_behind(newest) {
@@ -203,17 +233,15 @@ impl Task {
                 self.push(newest, pb::WatchResponse { watch_id: -1, ..pb::WatchResponse::default() });
             }
             let waits = self.is_idle() && self.is_behind(newest);
-            let read_at = not_before.max(read_after);
-            if waits && Instant::now() >= read_at {
+            if waits && Instant::now() >= read_after {
                 continue;
             }
             tokio::select! {
                 biased;
                 permit = send.reserve(), if !self.is_idle() && !is_pausing => match (permit, self.next_sent()) {
-                    (Ok(permit), Ok(Some(sent))) => permit.send(sent),
-                    (Ok(_), Ok(None)) => {}
-                    // Without memory for a response it waits.
-                    (Ok(_), Err(_)) => not_before = Instant::now() + AGAIN,
+                    (Ok(permit), Next::Sent(sent)) => permit.send(sent),
+                    (Ok(_), Next::Wait) => send_after = Instant::now() + AGAIN,
+                    (Ok(_), Next::Refused(id, revision)) => self.refuse(id, (revision, newest)),
                     (Err(_), _) => return,
                 },
                 request = asked.next(), if is_open && self.out.len() < WAITING => match request {
@@ -230,7 +258,7 @@ impl Task {
                     _ = send.send((Err(Status::unavailable("etcdserver: watch canceled")), None)).await;
                     return;
                 },
-                () = sleep_until(if waits { read_at } else { not_before }), if waits || is_pausing => {}
+                () = sleep_until(if waits { read_after } else { send_after }), if waits || is_pausing => {}
                 () = sleep_until(progress_at) => {
                     progress_at = Instant::now() + every;
                     self.progress(newest);
@@ -257,10 +285,10 @@ impl Task {
         self.out.is_empty() && self.delivery.is_empty()
     }
 
-    /// What is sent next. Fails where there is no memory for it now.
-    fn next_sent(&mut self) -> ramekin_base::Result<Option<Sent>> {
+    /// What is sent next; something is.
+    fn next_sent(&mut self) -> Next {
         match self.delivery.is_empty() {
-            true => Ok(self.out.pop_front().map(|response| (Ok(response), None))),
+            true => self.out.pop_front().map_or(Next::Wait, |response| Next::Sent((Ok(response), None))),
             false => self.delivery.next(&self.door),
         }
     }
@@ -352,10 +380,10 @@ impl Task {
         }
     }
 
-    /// Reads for the watchers that are furthest behind. False: there was no memory, or the disk failed.
-    async fn read(&mut self, newest: i64) -> bool {
+    /// Reads for the watchers that are furthest behind. After how long it may read again.
+    async fn read(&mut self, newest: i64) -> Duration {
         let Some((from, ids)) = self.watchers.by_next.first_key_value().map(|(from, ids)| (*from, ids.clone())) else {
-            return true;
+            return Duration::ZERO;
         };
         let with_prev = ids.iter().any(|id| self.watchers.all.get(id).is_some_and(|watcher| watcher.prev_kv));
         let to = self.watchers.by_next.keys().nth(1).copied().unwrap_or(i64::MAX);
@@ -363,35 +391,101 @@ impl Task {
         let revisions = self.revisions.min(to.saturating_sub(from));
         let share = self.door.versions().budget() / 32 / self.streams().max(1);
         let bytes = share.clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
-        let wanted: Vec<KeyRange> =
-            ids.iter().filter_map(|id| self.watchers.all.get(id)).map(|watcher| watcher.keys.clone()).collect();
-        let read = move |versions: &ramekin_versions::Versions| {
-            let exact: BTreeSet<&[u8]> = wanted.iter().filter(|keys| keys.is_one()).map(|keys| &keys.key[..]).collect();
-            let ranges: Vec<&KeyRange> = wanted.iter().filter(|keys| !keys.is_one()).collect();
-            let mut is_wanted = |key: &[u8]| exact.contains(key) || ranges.iter().any(|range| range.contains(key));
-            versions.events(from, (revisions, bytes), with_prev, &mut is_wanted)
+        let wanted = Wanted::new(self.watchers.wanted(&ids).into_keys());
+        let read = move |versions: &Versions| {
+            versions.events(from, (revisions, bytes), with_prev, &mut |key| wanted.contains(key))
         };
         match self.door.read(true, read).await {
             Ok(held) => {
-                let is_booked = self.deliver((from, newest), &ids, held.value, held.memory);
-                // Fewer events are wanted by fewer.
-                self.revisions = if is_booked { REVISIONS } else { (self.revisions / 8).max(1) };
-                is_booked
+                let (next, revision) = (held.value.next, held.value.revision);
+                let batch = Arc::new(Batch { events: held.value.events, _memory: held.memory });
+                if self.deliver((from, newest), &ids, batch, (next, revision)).await {
+                    (self.revisions, self.short) = (REVISIONS, None);
+                    return self.pause();
+                }
             }
             Err(status) if status.message() == errors::COMPACTED => {
                 self.cancel_compacted(&ids);
-                true
+                return Duration::ZERO;
             }
-            Err(status) => {
-                tracing::debug!("watchers wait: {status}");
-                false
-            }
+            Err(status) => tracing::debug!("watchers wait: {status}"),
         }
+        self.found_no_memory((from, newest), &ids).await
     }
 
+    /// A read failed: the next is of fewer revisions, and where it was of one, those who want most of that are refused at last. After
+    /// how long it may read again.
+    async fn found_no_memory(&mut self, (from, newest): (i64, i64), ids: &BTreeSet<i64>) -> Duration {
+        if self.revisions > 1 {
+            self.revisions = (self.revisions / 8).max(1);
+            return AGAIN;
+        }
+        let new = Short { from, since: Instant::now(), pause: AGAIN, is_weighed: false };
+        let mut short = self.short.take().filter(|short| short.from == from).unwrap_or(new);
+        let is_over = short.since.elapsed() >= PATIENCE;
+        short.pause = (short.pause * 2).min(LATER);
+        let pause = short.pause;
+        if is_over || !short.is_weighed {
+            let (most, largest) = self.most_of(from, ids).await;
+            short.is_weighed = true;
+            // Nobody has half of the memory for himself.
+            if most > 0 && (is_over || most > self.door.versions().budget() / 2) {
+                for id in largest.iter().take(WAITING) {
+                    self.refuse(*id, (from, newest));
+                }
+                if largest.len() <= WAITING {
+                    return AGAIN;
+                }
+                short.is_weighed = false;
+            }
+        }
+        self.short = Some(short);
+        pause
+    }
+
+    /// Which watchers want most of a revision, and what its events take for each of them, but for values. (0: that is not known.)
+    async fn most_of(&self, revision: i64, ids: &BTreeSet<i64>) -> (u64, Vec<i64>) {
+        let wanted = self.watchers.wanted(ids);
+        let weigh = move |versions: &Versions| {
+            let mut all: Vec<_> = wanted.iter().map(|((key, end), ids)| (0, key, end, ids)).collect();
+            let mut weighed = |key: &[u8]| {
+                for (bytes, from, end, _) in &mut all {
+                    if contains(from, end, key) {
+                        *bytes += EVENT_BYTES + key.len() as u64;
+                    }
+                }
+                false
+            };
+            versions.events(revision, (1, u64::MAX), false, &mut weighed)?;
+            let most = all.iter().map(|(bytes, ..)| *bytes).max().unwrap_or(0);
+            let largest = all.iter().filter(|(bytes, ..)| *bytes == most).flat_map(|(.., ids)| (*ids).clone());
+            Ok((most, largest.collect()))
+        };
+        self.door.read(false, weigh).await.unwrap_or_default()
+    }
+
+    /// Ends a watcher that cannot have the events of a revision. To its client that is as if they were compacted: it lists anew, and
+    /// does not ask for them again.
+    fn refuse(&mut self, watch_id: i64, (revision, newest): (i64, i64)) {
+        if !self.watchers.remove(watch_id) {
+            return;
+        }
+        tracing::warn!("a watcher was ended, since there is no memory for its events of revision {revision}");
+        let reason = format!("{}: no memory for the events of revision {revision}", crate::errors::TOO_MANY_REQUESTS);
+        let refused = pb::WatchResponse {
+            watch_id,
+            canceled: true,
+            compact_revision: revision + 1,
+            cancel_reason: reason,
+            ..pb::WatchResponse::default()
+        };
+        self.push(newest, refused);
+    }
+
+    /// Some at a time: those that are left are read for again.
     fn cancel_compacted(&mut self, ids: &BTreeSet<i64>) {
         let compact_revision = self.door.versions().compacted().unwrap_or_default();
-        for id in ids {
+        for id in ids.iter().take(WAITING) {
             self.watchers.remove(*id);
             // Its header names no revision.
             let canceled = pb::WatchResponse { watch_id: *id, canceled: true, compact_revision, ..Default::default() };
@@ -399,17 +493,19 @@ impl Task {
         }
     }
 
-    /// Notes who is to be sent what. False: there was no memory for that.
-    fn deliver(
+    /// Notes who is to be sent what of events that were read up to a revision, beside which is the newest that there was. False: there
+    /// was no memory for that.
+    async fn deliver(
         &mut self,
         (from, newest): (i64, i64),
         ids: &BTreeSet<i64>,
-        read: Events,
-        memory: Option<Reservation>,
+        batch: Arc<Batch>,
+        (next, revision): (i64, i64),
     ) -> bool {
         let Ok(mut booked) = self.door.inner.bodies.try_reserve(0) else { return false };
         let mut wanted: BTreeMap<i64, VecDeque<u32>> = BTreeMap::new();
-        for (place, event) in (0u32..).zip(&read.events) {
+        let mut compared = 0;
+        for (place, event) in (0u32..).zip(&batch.events) {
             for (id, watcher) in self.watchers.of(&event.kv.key) {
                 let is_filtered = if event.is_delete { watcher.no_delete } else { watcher.no_put };
                 if is_filtered || !ids.contains(&id) {
@@ -422,19 +518,60 @@ impl Task {
                 }
                 places.push_back(place);
             }
+            compared += 1 + self.watchers.ranges.len();
+            if compared >= TURN {
+                compared = 0;
+                yield_now().await;
+            }
         }
         let mut due = VecDeque::with_capacity(wanted.len());
         for (id, wanted) in wanted {
             let Some(watcher) = self.watchers.all.get_mut(&id) else { continue };
             watcher.is_busy = true;
             self.door.inner.done.events.fetch_add(wanted.len() as u64, Ordering::Relaxed);
-            let Watcher { is_synced, prev_kv, fragment, .. } = *watcher;
-            due.push_back(Due { id, is_synced, prev_kv, fragment, wanted });
+            due.push_back(Due::new(id, (watcher.is_synced, watcher.prev_kv, watcher.fragment), wanted));
         }
-        let revision = read.revision.max(newest);
-        let memory = memory.into_iter().chain([booked]).collect();
-        self.delivery = Delivery::new(read.events, revision, due, memory);
-        self.watchers.advance(from, read.next, read.next > read.revision);
+        self.delivery = Delivery::new(batch, revision.max(newest), due, booked);
+        self.watchers.advance(from, next, next > revision);
         true
     }
 }
+
+fn contains(from: &[u8], end: &[u8], key: &[u8]) -> bool {
+    match end {
+        [] => key == from,
+        [0] => from <= key,
+        _ => from <= key && key < end,
+    }
+}
+
+/// Keys that somebody watches: as ranges none of which touches another, in their order.
+struct Wanted(Vec<(Vec<u8>, Vec<u8>)>);
+
+impl Wanted {
+    /// Of ranges in the order of their first keys.
+    fn new(ranges: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Self {
+        let mut merged: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+        for (from, end) in ranges {
+            match merged.last_mut() {
+                // It is within the one before.
+                Some((first, last)) if contains(first, last, &from) => {
+                    let is_longer = *last != [0] && (end == [0] || end > *last);
+                    if is_longer {
+                        *last = end;
+                    }
+                }
+                _ => merged.push((from, end)),
+            }
+        }
+        Self(merged)
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        let place = self.0.partition_point(|(from, _)| &**from <= key);
+        place.checked_sub(1).and_then(|place| self.0.get(place)).is_some_and(|(from, end)| contains(from, end, key))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -49,7 +49,7 @@ pub use ramekin_engine::ReadView;
 pub use stage::{TTL_LEAST, Trees};
 pub use stored::{EachStored, Stored, Wanted};
 pub use versions::{EachShown, Held, Options, Own, Versions, unexpected};
-pub use watch::{Event, Events};
+pub use watch::{EVENT_BYTES, Event, Events};
 
 /// Decodes whatever stands there as a record of each kind. For fuzzing: it must neither panic nor read outside of the bytes.
 pub fn decode_anything(bytes: &[u8]) {

@@ -15,7 +15,7 @@ use ramekin_memory::{Account, Reservation};
 use std::cmp::Ordering;
 
 /// What a key of an answer takes besides its bytes.
-const KV_COST: u64 = 160;
+pub(crate) const KV_COST: u64 = 160;
 /// Versions of one key that are passed one by one before the walk looks for the next.
 const STEPS: usize = 8;
 

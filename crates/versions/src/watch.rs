@@ -6,11 +6,15 @@
 
 use crate::api::{KeyValue, errors};
 use crate::keys::{self, CHANGES, HEADS, HISTORY};
-use crate::range::{self, Book, key_value};
+use crate::range::{self, Book, KV_COST, key_value};
 use crate::reads::{InView, Reads};
 use crate::record::{Change, Dead, Head};
 use ramekin_base::{Error, Result};
 use ramekin_engine::ReadView;
+
+/// What an event takes besides its bytes: its place among others, which are twice as many places as there are events when these become
+/// more, and what the allocator adds.
+pub const EVENT_BYTES: u64 = 2 * size_of::<Event>() as u64 + 32;
 
 /// What happened to a key in a revision.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +94,8 @@ fn event(
         true => version_at(reads, change.key, written - 1, book)?,
         false => None,
     };
+    // It is booked before it is there; of a put, its version is booked where it is found.
+    book(if change.is_delete { EVENT_BYTES + change.key.len() as u64 } else { EVENT_BYTES - KV_COST })?;
     let kv = match change.is_delete {
         true => KeyValue { key: change.key.to_vec(), mod_revision: written, ..KeyValue::default() },
         false => match version_of(reads, change.key, (written, compacted), book)? {
@@ -98,7 +104,6 @@ fn event(
             None => return Err(Error::corrupt("a change has no version; restore the folder from a copy")),
         },
     };
-    book(64)?;
     Ok(Some(Event { is_delete: change.is_delete, kv, prev }))
 }
 
