@@ -10,7 +10,7 @@ use crate::metrics::{Done, Usage};
 use crate::schema::gone;
 use crate::wire::etcdserverpb::{AlarmMember, ResponseHeader};
 use arc_swap::ArcSwap;
-use ramekin_base::{Error, Kind, Lane, Result, nonblocking, supervise};
+use ramekin_base::{Error, Kind, Lane, Result, cancel, nonblocking, supervise};
 use ramekin_memory::{Account, Reservation};
 use ramekin_versions::{Asked, Command, Held, Reply, Versions};
 use std::sync::Arc;
@@ -228,8 +228,11 @@ impl Door {
         work: impl FnOnce(&Versions) -> Result<T> + Send + 'static,
     ) -> Result<T, Status> {
         let (tell, told) = oneshot::channel();
-        let versions = self.versions().clone();
-        let job = move || drop(tell.send(supervise::caught("a request", || work(&versions))));
+        let (versions, wanted) = (self.versions().clone(), cancel::Guard::new());
+        // Reads end early where nobody waits for them any more; what changes something is seen through.
+        let token = if lane == Lane::Reads { wanted.token() } else { cancel::Token::new() };
+        let work = move || cancel::scope(&token, || token.check().and_then(|()| work(&versions)));
+        let job = move || drop(tell.send(supervise::caught("a request", work)));
         (self.inner.host.run)(lane, Box::new(job)).map_err(|error| errors::status(&error))?;
         let done = told.await.unwrap_or_else(|_| Err(Error::closed("the server is stopping")));
         done.map_err(|error| errors::status(&error))

@@ -11,6 +11,9 @@ use tonic_reflection::server::Builder;
 /// The files of the wire, as their compiler describes them.
 pub(crate) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
+/// What a call takes for its answers, of which two may wait: each is a file as it is, as it is framed, and as the connection has it.
+pub(crate) const ANSWER_BYTES: u64 = 2 * 3 * DESCRIPTORS.len() as u64;
+
 /// Whether a path asks for what there is.
 pub(crate) fn is_here(path: &str) -> bool {
     path.starts_with("/grpc.reflection.")

@@ -284,7 +284,9 @@ async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Req
         call.hears(refused.headers());
         return refused.map(|body| HeldBody::new(body, None).of(call));
     }
-    let Ok(open) = door.inner.bodies.try_reserve(call_bytes(&parts.headers)) else {
+    let is_reflection = reflection::is_here(parts.uri.path());
+    let bytes = call_bytes(&parts.headers) + if is_reflection { reflection::ANSWER_BYTES } else { 0 };
+    let Ok(open) = door.inner.bodies.try_reserve(bytes) else {
         let refused = Status::resource_exhausted(errors::TOO_MANY_REQUESTS).into_http::<Body>();
         call.hears(refused.headers());
         return refused.map(|body| HeldBody::new(body, None).of(call));
@@ -295,7 +297,7 @@ async fn call(door: Door, routes: Routes, name: Option<CommonName>, request: Req
     if let Some(name) = name {
         parts.extensions.insert(name);
     }
-    let routes = match reflection::is_here(parts.uri.path()) {
+    let routes = match is_reflection {
         true => reflection::routes().unwrap_or(routes),
         false => routes,
     };

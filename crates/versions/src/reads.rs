@@ -2,7 +2,7 @@
 
 use crate::keys::{COMPACTED, META, REVISION};
 use crate::record;
-use ramekin_base::{Error, Result};
+use ramekin_base::{Error, Result, cancel};
 use ramekin_engine::{ReadView, Unit};
 use ramekin_memory::Account;
 use ramekin_pages::Pages;
@@ -112,7 +112,7 @@ impl Reads for InView<'_> {
     fn walk<'s>(&'s self, tree: usize, to: &[u8]) -> Result<Box<dyn Walk + 's>> {
         let (pages, account) = self.0.pages();
         let range = self.0.tree(tree)?.range(pages, account)?;
-        Ok(Box::new(ViewWalk { range, to: to.to_vec(), pages, account, record: None }))
+        Ok(Box::new(ViewWalk { range, to: to.to_vec(), pages, account, record: None, steps: 0 }))
     }
 
     fn count(&self, tree: usize, (from, to): (&[u8], &[u8])) -> Result<i64> {
@@ -126,7 +126,11 @@ struct ViewWalk<'v> {
     pages: &'v Pages,
     account: &'v Account,
     record: Option<(Vec<u8>, Vec<u8>)>,
+    steps: u32,
 }
+
+/// So many records are walked before a walk looks whether anybody still waits for it.
+const LOOK: u32 = 1 << 10;
 
 impl ViewWalk<'_> {
     /// From where the range stands on, to the first record that is not deleted.
@@ -167,6 +171,11 @@ impl Walk for ViewWalk<'_> {
     }
 
     fn next(&mut self) -> Result<()> {
+        // A walk over what is in memory reads no page, and may be long.
+        self.steps += 1;
+        if self.steps.is_multiple_of(LOOK) {
+            cancel::check()?;
+        }
         if self.record.is_some() {
             self.range.advance()?;
             self.settle()?;
