@@ -266,7 +266,8 @@ impl Node {
         open: impl FnOnce(Place) -> Result<T>,
     ) -> Result<Arc<T>> {
         let inner = &self.inner;
-        inner.arbiter.make_room(open_bytes.max(IDLE_SHARE), SHRINK_MOST)?;
+        let short = |error| too_small(error, &inner.budget);
+        inner.arbiter.make_room(open_bytes.max(IDLE_SHARE), SHRINK_MOST).map_err(short)?;
         let account = inner.budget.root().child(name, "a store").movable();
         let place = Place {
             disk: inner.disk.clone(),
@@ -277,7 +278,7 @@ impl Node {
             share: IDLE_SHARE,
             clock: inner.clock.clone(),
         };
-        let tenant = Arc::new(open(place)?);
+        let tenant = Arc::new(open(place).map_err(short)?);
         inner.arbiter.add(tenant.clone(), &account, &inner.threads)?;
         budget::check(inner.budget.limit(), self.least_budget())?;
         Ok(tenant)
