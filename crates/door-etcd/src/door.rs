@@ -7,6 +7,7 @@ use crate::errors;
 use crate::hash::Hashes;
 use crate::health::Healths;
 use crate::metrics::{Done, Usage};
+use crate::recent::Recent;
 use crate::schema::gone;
 use crate::wire::etcdserverpb::{AlarmMember, ResponseHeader};
 use arc_swap::ArcSwap;
@@ -82,6 +83,8 @@ pub(crate) struct Inner {
     is_stopping: Arc<AtomicBool>,
     pub(crate) calls: Calls,
     pub(crate) done: Done,
+    /// The newest events, for streams of watchers.
+    pub(crate) recent: Recent,
     pub(crate) healths: Healths,
 }
 
@@ -104,6 +107,7 @@ impl Door {
         let bodies = host.account.child("bodies", "requests x their messages").transient();
         let auth_account = host.account.child("auth", "users and roles x 4 + tokens x 256");
         let tokens = Tokens::open(&host.auth_token, host.auth_token_ttl, auth_account.clone())?;
+        let recent = Recent::new(&host.account);
         let users = ArcSwap::from_pointee(State::load(&host.versions, &auth_account)?);
         let alarms = ArcSwap::from_pointee(alarm::load(&host.versions)?);
         let (walks, is_stopping) = (Arc::new(Semaphore::new(1)), Arc::default());
@@ -121,6 +125,7 @@ impl Door {
             is_stopping,
             calls: Calls::default(),
             done: Done::default(),
+            recent,
             healths: Healths::default(),
         };
         Ok(Self { inner: Arc::new(inner) })

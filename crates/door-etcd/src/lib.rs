@@ -40,6 +40,7 @@ mod maintenance;
 mod metrics;
 mod queue;
 mod range_stream;
+mod recent;
 mod reflection;
 mod schema;
 mod serve;

@@ -10,6 +10,7 @@ use crate::auth::{Access, Credentials};
 use crate::delivery::{Batch, DUE_BYTES, Delivery, Due, Next, PATIENCE, Paid, Sent, WANTED_BYTES};
 use crate::door::Door;
 use crate::metrics::Open;
+use crate::recent::{Part, SHARING};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::watch_request::RequestUnion;
 use crate::wire::etcdserverpb::watch_server::Watch;
@@ -64,6 +65,8 @@ struct Watcher {
     next: i64,
     /// It has had all that there was: from now on it gets each revision by itself.
     is_synced: bool,
+    /// It has had all from its start on that is no newer: what comes next was not compacted when it was asked for.
+    is_under_way: bool,
     no_put: bool,
     no_delete: bool,
     prev_kv: bool,
@@ -125,6 +128,7 @@ impl Watchers {
             if let Some(watcher) = self.all.get_mut(id) {
                 watcher.next = to;
                 watcher.is_synced = is_synced;
+                watcher.is_under_way = true;
             }
         }
         self.by_next.entry(to).or_default().extend(ids);
@@ -179,6 +183,15 @@ struct Task {
     /// The client asked how far it is: it hears once it is as far as it can be.
     owes_progress: bool,
     _open: Open,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        // It counts until it is gone.
+        if self.streams() <= SHARING {
+            self.door.inner.recent.clear();
+        }
+    }
 }
 
 #[tonic::async_trait]
@@ -348,11 +361,16 @@ impl Task {
         let Ok(memory) = self.door.inner.bodies.try_reserve(bytes) else {
             return self.push(newest, refused(crate::errors::TOO_MANY_REQUESTS));
         };
+        if create.prev_kv {
+            self.door.inner.recent.want_prev();
+        }
+        let is_synced = create.start_revision == 0 || create.start_revision > newest;
         let watcher = Watcher {
             keys,
             start: create.start_revision,
             next: if create.start_revision == 0 { newest + 1 } else { create.start_revision },
-            is_synced: create.start_revision == 0 || create.start_revision > newest,
+            is_synced,
+            is_under_way: is_synced,
             no_put: create.filters.contains(&0),
             no_delete: create.filters.contains(&1),
             prev_kv: create.prev_kv,
@@ -391,6 +409,12 @@ impl Task {
         let revisions = self.revisions.min(to.saturating_sub(from));
         let share = self.door.versions().budget() / 32 / self.streams().max(1);
         let bytes = share.clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
+        if let Some(part) = self.shared(from, &ids, (self.revisions, bytes), with_prev).await
+            && self.deliver((from, newest), &ids, part.batch, (part.next, part.revision.max(newest))).await
+        {
+            (self.revisions, self.short) = (REVISIONS, None);
+            return self.pause();
+        }
         let wanted = Wanted::new(self.watchers.wanted(&ids).into_keys());
         let read = move |versions: &Versions| {
             versions.events(from, (revisions, bytes), with_prev, &mut |key| wanted.contains(key))
@@ -411,6 +435,16 @@ impl Task {
             Err(status) => tracing::debug!("watchers wait: {status}"),
         }
         self.found_no_memory((from, newest), &ids).await
+    }
+
+    /// Events that are read once for all streams, where there are several: only for watchers whose first revision cannot be compacted any
+    /// more, since what is shared may be older than that.
+    async fn shared(&self, from: i64, ids: &BTreeSet<i64>, most: (i64, u64), with_prev: bool) -> Option<Part> {
+        let is_under_way = |id| self.watchers.all.get(id).is_some_and(|watcher| watcher.is_under_way);
+        if self.streams() < SHARING || !ids.iter().all(is_under_way) {
+            return None;
+        }
+        self.door.inner.recent.read(&self.door, from, most, with_prev).await
     }
 
     /// A read failed: the next is of fewer revisions, and where it was of one, those who want most of that are refused at last. After
@@ -505,7 +539,8 @@ impl Task {
         let Ok(mut booked) = self.door.inner.bodies.try_reserve(0) else { return false };
         let mut wanted: BTreeMap<i64, VecDeque<u32>> = BTreeMap::new();
         let mut compared = 0;
-        for (place, event) in (0u32..).zip(&batch.events) {
+        // What is shared may begin before.
+        for (place, event) in (0u32..).zip(&batch.events).filter(|(_, event)| event.kv.mod_revision >= from) {
             for (id, watcher) in self.watchers.of(&event.kv.key) {
                 let is_filtered = if event.is_delete { watcher.no_delete } else { watcher.no_put };
                 if is_filtered || !ids.contains(&id) {

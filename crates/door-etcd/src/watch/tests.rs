@@ -6,7 +6,10 @@ use crate::tests::{Store, door, new_store, run};
 use ramekin_versions::{Command, Event};
 
 fn task(store: &Store) -> Task {
-    let door = door(store);
+    task_of(&door(store))
+}
+
+fn task_of(door: &Door) -> Task {
     Task {
         credentials: Credentials::from(&Request::new(())),
         watchers: Watchers::default(),
@@ -15,8 +18,8 @@ fn task(store: &Store) -> Task {
         revisions: REVISIONS,
         short: None,
         owes_progress: false,
-        _open: Open::new(&door, |done| &done.streams),
-        door,
+        _open: Open::new(door, |done| &done.streams),
+        door: door.clone(),
     }
 }
 
@@ -169,4 +172,66 @@ fn ranges_that_touch_are_one() {
         let is_in = all.iter().any(|(from, end)| contains(from, end, key.as_bytes()));
         assert_eq!(wanted.contains(key.as_bytes()), is_in, "{key}");
     }
+}
+
+#[test]
+fn streams_share_what_they_read_and_see_what_they_would_have_read() {
+    run(async {
+        let store = new_store();
+        let own = task(&store);
+        let mut tasks: Vec<Task> = (0..6).map(|_| task_of(&own.door)).collect();
+        for (number, task) in tasks.iter_mut().enumerate() {
+            let (key, end) = [("a", "z"), ("b", ""), ("a", "c")][number % 3];
+            task.watch(key, end, 2, number == 4);
+            task.watchers.all.values_mut().for_each(|watcher| watcher.prev_kv = number == 5);
+        }
+        if let Some(watcher) = tasks[5].watchers.all.values().next() {
+            assert!(watcher.prev_kv && watcher.is_under_way);
+            own.door.inner.recent.want_prev();
+        }
+        let mut got = vec![Vec::new(); tasks.len()];
+        let keys = ["a", "b", "c", "b", "d", "a", "b", "y", "zz", "b"];
+        for (round, pair) in keys.chunks(2).enumerate() {
+            pair.iter().for_each(|key| store.put(key, &round.to_string()));
+            store.delete(pair[0]);
+            let newest = store.versions.revision().unwrap();
+            for (place, task) in tasks.iter_mut().enumerate() {
+                // Some fall behind, and come from within what is held.
+                if (round + place) % 3 == 0 && round != 4 {
+                    continue;
+                }
+                while task.is_behind(newest) {
+                    task.read(newest).await;
+                    got[place].extend(task.sent().into_iter().flat_map(|(response, _)| response.events));
+                }
+            }
+        }
+        assert!(own.door.inner.recent.is_held(), "what was read is kept for others");
+        for (place, task) in tasks.iter().enumerate() {
+            let watcher = task.watchers.all.values().next().unwrap();
+            let read = store.versions.events(2, (1000, 1 << 20), true, &mut |key| watcher.keys.contains(key)).unwrap();
+            let prev = |prev: Option<_>| prev.filter(|_| watcher.prev_kv);
+            let wanted = read.value.events.into_iter().map(|event| Event { prev: prev(event.prev), ..event });
+            assert_eq!(got[place], wanted.map(crate::convert::event).collect::<Vec<_>>(), "stream {place}");
+        }
+        drop(tasks);
+        assert!(!own.door.inner.recent.is_held(), "few streams keep nothing");
+    });
+}
+
+#[test]
+fn a_revision_of_many_keys_is_not_shared() {
+    run(async {
+        let store = new_store();
+        let mut tasks = vec![task(&store)];
+        (0..5).for_each(|_| tasks.push(task_of(&tasks[0].door)));
+        let revision = delete_many(&store, 3000);
+        tasks.iter_mut().for_each(|task| task.watch("p/000003", "", revision, false));
+        for task in &mut tasks {
+            task.watchers.all.values_mut().for_each(|watcher| watcher.is_under_way = true);
+            task.read(revision).await;
+            assert!(task.sent().iter().map(|(response, _)| response.events.len()).eq([1]));
+            assert!(!task.door.inner.recent.is_held());
+        }
+    });
 }
