@@ -1,7 +1,7 @@
 //! What all services share: the store, who they are, and how work is done that may block.
 
 use crate::alarm;
-use crate::auth::{State, Tokens};
+use crate::auth::{Caller, Entered, State, Tokens};
 use crate::calls::Calls;
 use crate::errors;
 use crate::hash::Hashes;
@@ -11,6 +11,7 @@ use crate::recent::Recent;
 use crate::schema::gone;
 use crate::wire::etcdserverpb::{AlarmMember, ResponseHeader};
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 use ramekin_base::{Error, Kind, Lane, Result, cancel, nonblocking, supervise};
 use ramekin_memory::{Account, Reservation};
 use ramekin_versions::{Asked, Command, Held, Reply, Versions};
@@ -74,6 +75,8 @@ pub(crate) struct Inner {
     /// Users and roles as they are durable, and what pays for them.
     pub(crate) users: ArcSwap<State>,
     pub(crate) auth_account: Account,
+    /// Held by commands that states let in which were the newest before.
+    pub(crate) left_states: Mutex<Vec<Arc<()>>>,
     pub(crate) tokens: Tokens,
     /// Alarms that are raised, as they are durable.
     pub(crate) alarms: ArcSwap<Vec<AlarmMember>>,
@@ -118,6 +121,7 @@ impl Door {
             bodies,
             users,
             auth_account,
+            left_states: Mutex::default(),
             tokens,
             alarms,
             hashes: Hashes::default(),
@@ -169,13 +173,31 @@ impl Door {
         Some(ResponseHeader { cluster_id: cluster, member_id: member, revision, raft_term: TERM })
     }
 
-    /// Does a command if there is space for it; waits for it without holding a thread.
-    pub(crate) async fn command(&self, asked: impl Into<Asked>) -> Result<Held<Reply>, Status> {
-        let asked = asked.into();
+    /// Does a command of a caller if there is space for it; waits for it without holding a thread. `memory`: what came with it.
+    pub(crate) async fn command(
+        &self,
+        caller: &Caller,
+        command: Command,
+        memory: Vec<Reservation>,
+    ) -> Result<Held<Reply>, Status> {
+        let guard = caller.guard();
+        let entered = if guard.is_none() { Some(self.enter(caller)?) } else { None };
+        self.do_command(Asked { command, guard, memory }, entered).await
+    }
+
+    /// Does a command of the server's own.
+    pub(crate) async fn own_command(&self, command: Command) -> Result<Held<Reply>, Status> {
+        self.do_command(Asked::from(command), None).await
+    }
+
+    async fn do_command(&self, asked: Asked, entered: Option<Entered>) -> Result<Held<Reply>, Status> {
         self.check_space(alarm::cost(&asked.command)).await?;
         let (tell, told) = oneshot::channel();
         // Whoever asked may be gone.
-        self.versions().submit(asked, move |answer| drop(tell.send(answer)));
+        self.versions().submit(asked, move |answer| {
+            drop(entered);
+            drop(tell.send(answer));
+        });
         match told.await {
             Ok(Err(error)) if error.kind() == Kind::NoSpace => Err(self.raise_no_space().await),
             Ok(answer) => answer.map_err(|error| errors::status(&error)),

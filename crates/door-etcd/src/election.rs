@@ -1,6 +1,6 @@
 //! Elections: the first key below a name leads, and its value is what it proclaims.
 
-use crate::auth::Access;
+use crate::auth::{Access, Caller};
 use crate::convert;
 use crate::door::Door;
 use crate::queue::{Place, below};
@@ -20,25 +20,25 @@ fn leader_of(leader: Option<pb::LeaderKey>) -> Result<pb::LeaderKey, Status> {
 }
 
 impl Door {
-    fn may_lead<T>(&self, request: &Request<T>, leader: Option<&pb::LeaderKey>) -> Result<(), Status> {
+    fn may_lead<T>(&self, request: &Request<T>, leader: Option<&pb::LeaderKey>) -> Result<Caller, Status> {
         self.may_queue(request, &KeyRange::one(leader.map(|leader| leader.key.clone()).unwrap_or_default()))
     }
 
     /// Does an operation if the leader's key is still the one that it was elected with. False: it is not.
-    async fn as_leader(&self, leader: &pb::LeaderKey, op: Op) -> Result<(i64, bool), Status> {
+    async fn as_leader(&self, caller: &Caller, leader: &pb::LeaderKey, op: Op) -> Result<(i64, bool), Status> {
         let is_mine = Compare {
             keys: KeyRange::one(&leader.key[..]),
             result: CompareResult::Equal,
             target: CompareTarget::Create(leader.rev),
         };
         let txn = Txn { compare: vec![is_mine], success: vec![op], failure: Vec::new() };
-        let (revision, succeeded, _) = self.transact(txn).await?;
+        let (revision, succeeded, _) = self.transact(caller, txn).await?;
         Ok((revision, succeeded))
     }
 
-    async fn proclaimed(&self, leader: &pb::LeaderKey, value: Vec<u8>) -> Result<i64, Status> {
+    async fn proclaimed(&self, caller: &Caller, leader: &pb::LeaderKey, value: Vec<u8>) -> Result<i64, Status> {
         let put = Put { key: leader.key.clone(), value, lease: leader.lease, ..Put::default() };
-        match self.as_leader(leader, Op::Put(put)).await? {
+        match self.as_leader(caller, leader, Op::Put(put)).await? {
             (revision, true) => Ok(revision),
             (_, false) => Err(Status::unknown("election: not leader")),
         }
@@ -48,22 +48,22 @@ impl Door {
 #[tonic::async_trait]
 impl Election for Door {
     async fn campaign(&self, request: Request<pb::CampaignRequest>) -> Result<Response<pb::CampaignResponse>, Status> {
-        self.may_queue(&request, &below(&request.get_ref().name))?;
+        let caller = self.may_queue(&request, &below(&request.get_ref().name))?;
         let pb::CampaignRequest { name, lease, value } = request.into_inner();
-        let place: Place = self.take_place(&name, &value, lease).await?;
+        let place: Place = self.take_place(&caller, (&name, &value), lease).await?;
         let leader =
             pb::LeaderKey { name: name.clone(), key: place.key.clone(), rev: place.revision, lease: place.lease };
         if place.was_there.as_ref().is_some_and(|held| *held != value) {
-            self.proclaimed(&leader, value).await?;
+            self.proclaimed(&caller, &leader, value).await?;
         }
         let revision = self.turn_of(&name, &place).await?;
         Ok(Response::new(pb::CampaignResponse { header: self.header(revision), leader: Some(leader) }))
     }
 
     async fn proclaim(&self, request: Request<pb::ProclaimRequest>) -> Result<Response<pb::ProclaimResponse>, Status> {
-        self.may_lead(&request, request.get_ref().leader.as_ref())?;
+        let caller = self.may_lead(&request, request.get_ref().leader.as_ref())?;
         let pb::ProclaimRequest { leader, value } = request.into_inner();
-        let revision = self.proclaimed(&leader_of(leader)?, value).await?;
+        let revision = self.proclaimed(&caller, &leader_of(leader)?, value).await?;
         Ok(Response::new(pb::ProclaimResponse { header: self.header(revision) }))
     }
 
@@ -114,10 +114,10 @@ impl Election for Door {
     }
 
     async fn resign(&self, request: Request<pb::ResignRequest>) -> Result<Response<pb::ResignResponse>, Status> {
-        self.may_lead(&request, request.get_ref().leader.as_ref())?;
+        let caller = self.may_lead(&request, request.get_ref().leader.as_ref())?;
         let leader = leader_of(request.into_inner().leader)?;
         let delete = DeleteRange { keys: KeyRange::one(&leader.key[..]), prev_kv: false };
-        let (revision, _) = self.as_leader(&leader, Op::Delete(delete)).await?;
+        let (revision, _) = self.as_leader(&caller, &leader, Op::Delete(delete)).await?;
         Ok(Response::new(pb::ResignResponse { header: self.header(revision) }))
     }
 }

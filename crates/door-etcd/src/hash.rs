@@ -9,6 +9,7 @@
 //! compared. It is computed as it was before, in the background; on a large store only if anybody has ever asked for a hash, since
 //! it reads everything once.
 
+use crate::auth::Caller;
 use crate::door::Door;
 use crate::errors::status;
 use crate::schema::{self, Buckets, Records};
@@ -16,7 +17,7 @@ use crate::wire::etcdserverpb as pb;
 use parking_lot::Mutex;
 use ramekin_base::Result;
 use ramekin_bolt::Pieces;
-use ramekin_versions::{Asked, Command, Guard, ReadView, Versions, Wanted};
+use ramekin_versions::{Command, ReadView, Versions, Wanted};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Semaphore;
@@ -151,7 +152,7 @@ impl Door {
     /// Compacts up to a revision. The newest revision; `physical`: what nobody can read any more is gone when it returns.
     pub(crate) async fn compact_to(
         &self,
-        (revision, guard): (i64, Option<Guard>),
+        (revision, caller): (i64, Option<&Caller>),
         physical: bool,
     ) -> std::result::Result<i64, Status> {
         let hashes = &self.inner.hashes;
@@ -159,7 +160,11 @@ impl Door {
         let (newest, before) = {
             let _one = hashes.compacting.lock().await;
             let before = is_hashed.then(|| self.versions().view());
-            let done = self.command(Asked { guard, ..Asked::from(Command::Compact(revision)) }).await?;
+            let command = Command::Compact(revision);
+            let done = match caller {
+                Some(caller) => self.command(caller, command, Vec::new()).await?,
+                None => self.own_command(command).await?,
+            };
             (done.value.revision(), before)
         };
         let hashed = before.and_then(|before| self.hash_before(before, revision));

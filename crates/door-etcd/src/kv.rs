@@ -11,7 +11,7 @@ use crate::range_stream;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::kv_server::Kv;
 use ramekin_base::Lane;
-use ramekin_versions::{Asked, Command, Guard, Held, Op, OpReply, Order, Range, Reply, SortBy, Txn};
+use ramekin_versions::{Command, Held, Op, OpReply, Order, Range, Reply, SortBy, Txn, Versions};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use tokio_stream::Stream;
@@ -61,9 +61,10 @@ impl Kv for Door {
         let put = convert::put(request.into_inner());
         put.check().map_err(|error| status(&error))?;
         let bytes = (put.key.len() + put.value.len()) as u64;
-        let (op, guard) = self.allowed(caller?, Op::Put(put)).await?;
+        let caller = caller?;
+        let op = self.allowed(&caller, Op::Put(put)).await?;
         let Op::Put(put) = op else { return Err(unexpected()) };
-        let Held { value, memory } = self.command(Asked { command: Command::Put(put), guard, memory }).await?;
+        let Held { value, memory } = self.command(&caller, Command::Put(put), memory).await?;
         match value {
             Reply::Op { revision, reply: OpReply::Put { prev, .. } } => {
                 Done::one(&self.inner.done.puts);
@@ -83,18 +84,23 @@ impl Kv for Door {
         let (memory, caller) = (memory_of(&request), self.caller_of(&request));
         let delete = convert::delete(request.into_inner());
         delete.check().map_err(|error| status(&error))?;
-        let (op, guard) = self.allowed(caller?, Op::Delete(delete)).await?;
+        let caller = caller?;
+        let op = self.allowed(&caller, Op::Delete(delete)).await?;
         let Op::Delete(delete) = op else { return Err(unexpected()) };
         self.check_sound()?;
         let asked = delete.clone();
         if self.read(true, move |versions| versions.is_large(&asked)).await? {
-            let keys = delete.keys;
-            let (deleted, revision) = self.block(Lane::Writes, move |versions| versions.delete_many(&keys)).await?;
+            let (keys, entered) = (delete.keys, self.enter(&caller)?);
+            let delete = move |versions: &Versions| {
+                let _entered = entered;
+                versions.delete_many(&keys)
+            };
+            let (deleted, revision) = self.block(Lane::Writes, delete).await?;
             Done::one(&self.inner.done.deletes);
             let header = self.header(revision);
             return Ok(Response::new(pb::DeleteRangeResponse { header, deleted, prev_kvs: Vec::new() }));
         }
-        let Held { value, memory } = self.command(Asked { command: Command::Delete(delete), guard, memory }).await?;
+        let Held { value, memory } = self.command(&caller, Command::Delete(delete), memory).await?;
         match value {
             Reply::Op { revision, reply: OpReply::Deleted { deleted, .. } } => {
                 Done::one(&self.inner.done.deletes);
@@ -110,7 +116,7 @@ impl Kv for Door {
         let txn = convert::txn(request.into_inner());
         txn.check(self.inner.host.max_txn_ops).map_err(|error| status(&error))?;
         let caller = caller?;
-        let (op, guard) = self.allowed(caller.clone(), Op::Txn(txn)).await?;
+        let op = self.allowed(&caller, Op::Txn(txn)).await?;
         let Op::Txn(txn) = op else { return Err(unexpected()) };
         let is_read_only = txn.is_read_only();
         let (revision, reply, memory) = if is_read_only {
@@ -124,7 +130,7 @@ impl Kv for Door {
             };
             (revision, value, memory)
         } else {
-            match self.command(Asked { command: Command::Txn(txn), guard, memory }).await? {
+            match self.command(&caller, Command::Txn(txn), memory).await? {
                 Held { value: Reply::Op { revision, reply }, memory } => (revision, reply, memory),
                 Held { .. } => return Err(unexpected()),
             }
@@ -146,21 +152,20 @@ impl Kv for Door {
         let caller = self.caller_of(&request)?;
         caller.must_be_root()?;
         let pb::CompactionRequest { revision, physical } = request.into_inner();
-        let newest = self.compact_to((revision, caller.guard()), physical).await?;
+        let newest = self.compact_to((revision, Some(&caller)), physical).await?;
         Ok(Response::new(pb::CompactionResponse { header: self.header(newest) }))
     }
 }
 
 impl Door {
-    /// Fails unless a caller may do an operation, and says what it is tied to then.
-    async fn allowed(&self, caller: Caller, op: Op) -> Result<(Op, Option<Guard>), Status> {
+    /// Fails unless a caller may do an operation.
+    async fn allowed(&self, caller: &Caller, op: Op) -> Result<Op, Status> {
         if caller.is_anyone() {
-            return Ok((op, None));
+            return Ok(op);
         }
-        let guard = caller.guard();
+        let caller = caller.clone();
         // Keys of leases may have to be read.
-        let op = self.block(Lane::Reads, move |versions| caller.may_do(versions, &op).map(|()| op)).await?;
-        Ok((op, guard))
+        self.block(Lane::Reads, move |versions| caller.may_do(versions, &op).map(|()| op)).await
     }
 }
 

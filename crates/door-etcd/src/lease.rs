@@ -3,6 +3,7 @@
 use crate::alarm;
 use crate::auth::{Access, Credentials};
 use crate::door::{Door, answer};
+use crate::errors::{TOO_MANY_REQUESTS, refused};
 use crate::metrics::Done;
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::lease_server::Lease;
@@ -13,6 +14,9 @@ use std::hash::{BuildHasher, Hasher};
 use std::pin::Pin;
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
+
+/// What a lease takes in a list of all: its number, and that again in the answer.
+const LISTED_BYTES: u64 = 32;
 
 /// A number that nobody guesses, and that is not 0.
 pub(crate) fn new_id() -> i64 {
@@ -26,11 +30,16 @@ impl Lease for Door {
         &self,
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
-        self.caller_of(&request)?;
+        let caller = self.caller_of(&request)?;
         self.check_space(alarm::LEASE_BYTES).await?;
         let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
         let id = if id == 0 { new_id() } else { id };
-        let (revision, lease) = self.block(Lane::Writes, move |versions| versions.grant(id, ttl)).await?;
+        let entered = self.enter(&caller)?;
+        let grant = move |versions: &Versions| {
+            let _entered = entered;
+            versions.grant(id, ttl)
+        };
+        let (revision, lease) = self.block(Lane::Writes, grant).await?;
         Done::one(&self.inner.done.granted);
         let header = self.header(revision);
         Ok(Response::new(pb::LeaseGrantResponse { header, id, ttl: lease.ttl, error: String::new() }))
@@ -43,7 +52,9 @@ impl Lease for Door {
         let caller = self.caller_of(&request)?;
         self.check_sound()?;
         let id = request.into_inner().id;
+        let entered = self.enter(&caller)?;
         let revoke = move |versions: &Versions| {
+            let _entered = entered;
             caller.may_lease(Access::Write, versions, id)?;
             versions.revoke(id)
         };
@@ -114,8 +125,11 @@ impl Lease for Door {
             };
             self.block(Lane::Reads, may).await?;
         }
-        let leases = self.versions().leases().into_iter().map(|id| pb::LeaseStatus { id }).collect();
+        let leases = self.versions().leases();
+        let memory = self.inner.bodies.try_reserve(LISTED_BYTES * leases.len() as u64);
+        let memory = Some(memory.map_err(|_| refused(TOO_MANY_REQUESTS))?);
+        let leases = leases.into_iter().map(|id| pb::LeaseStatus { id }).collect();
         let header = self.header(*self.inner.host.changed.borrow());
-        Ok(Response::new(pb::LeaseLeasesResponse { header, leases }))
+        answer(pb::LeaseLeasesResponse { header, leases }, memory)
     }
 }

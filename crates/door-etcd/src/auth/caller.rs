@@ -6,7 +6,8 @@ use crate::door::Door;
 use crate::errors::refused;
 use ramekin_base::Result;
 use ramekin_versions::{Guard, KeyRange, Op, Txn, Versions};
-use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::sync::{Arc, Weak};
 use tonic::{Request, Status};
 
 /// The name in the certificate of a client.
@@ -48,6 +49,11 @@ struct User {
     name: String,
 }
 
+/// A command under way. Changes of users wait for it.
+pub(crate) struct Entered {
+    _held: Weak<()>,
+}
+
 impl Door {
     /// Who sent a request. Fails while users are asked for and it is from none.
     pub(crate) fn caller(&self, credentials: &Credentials) -> Result<Caller, Status> {
@@ -76,6 +82,25 @@ impl Door {
         match self.inner.users.load().enabled {
             true => self.caller(&Credentials::from(request)),
             false => Ok(Caller(None)),
+        }
+    }
+
+    /// Lets a command in that no guard ties to what its caller was judged by: a change of users is answered when it has ended. Fails if
+    /// they were changed already.
+    pub(crate) fn enter(&self, caller: &Caller) -> Result<Entered, Status> {
+        loop {
+            let state = self.inner.users.load();
+            let entered = Entered { _held: Arc::downgrade(state.entered()) };
+            // Either who changes users sees this, or this sees the change.
+            fence(Ordering::SeqCst);
+            if !Arc::ptr_eq(self.inner.users.load().entered(), state.entered()) {
+                continue;
+            }
+            let still = match &caller.0 {
+                Some(user) => user.state.epoch == state.epoch,
+                None => !state.enabled,
+            };
+            return if still { Ok(entered) } else { Err(refused(ramekin_versions::errors::OLD_AUTH_REVISION)) };
         }
     }
 

@@ -1,6 +1,6 @@
 //! Changes of users and roles: what each writes, on a state, as etcd has it.
 
-use super::state::{ENABLED, EPOCH, REVISION, State, role_record, user_record};
+use super::state::{ENABLED, EPOCH, REVISION, Records, State, role_record, user_record};
 use super::{ROOT, errors};
 use crate::wire::authpb::{Permission, Role, User, UserAddOptions};
 use prost::Message;
@@ -25,21 +25,21 @@ pub(super) enum Change {
     RoleRevoke { role: String, key: Vec<u8>, end: Vec<u8> },
 }
 
-type Records = Vec<(Vec<u8>, Option<Vec<u8>>)>;
-
-/// Does a change; returns the state after it, and the newest revision of the store then.
+/// Does a change; returns the state after it, and the newest revision of the store then. Where it fails nothing is durable.
 pub(super) fn make(versions: &Versions, account: &Account, change: &Change) -> Result<(Arc<State>, i64)> {
     loop {
         let state = State::load(versions, account)?;
         let Some(mut records) = state.records(change)? else { return Ok((Arc::new(state), versions.revision()?)) };
         records.push((EPOCH.to_vec(), Some((state.epoch + 1).to_be_bytes().into())));
+        // In memory before it is durable: what is durable can always be published. The guard says that nothing else came between.
+        let next = State::with(versions, account, &records)?;
         let asked = Asked { guard: Some(state.guard()), ..Asked::from(Command::Own(records)) };
         match versions.execute(asked) {
             // Somebody else was quicker; it counts on what that made.
             Err(error) if error.message() == text::OLD_AUTH_REVISION => {}
             done => {
                 let revision = done?.value.revision();
-                return Ok((Arc::new(State::load(versions, account)?), revision));
+                return Ok((Arc::new(next), revision));
             }
         }
     }
@@ -190,6 +190,70 @@ impl State {
         match changed.key_permission.len() == count {
             true => Err(Error::invalid(errors::PERMISSION_NOT_GRANTED)),
             false => Ok(vec![role(&changed)]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::new_store;
+    use crate::wire::authpb::permission::Type;
+    use ramekin_memory::Budget;
+
+    fn changes() -> Vec<Change> {
+        let (root, ann, all) = (|| ROOT.to_owned(), || "ann".to_owned(), || "all".to_owned());
+        let permission = Permission { perm_type: Type::Read.into(), key: b"a".to_vec(), range_end: b"b".to_vec() };
+        let user = |name| Change::UserAdd { name, password: b"x".to_vec(), no_password: false };
+        vec![
+            user(root()),
+            user(ann()),
+            Change::RoleAdd(all()),
+            Change::RoleAdd(root()),
+            Change::RoleGrant { role: all(), permission: Some(permission) },
+            Change::UserGrant { user: root(), role: root() },
+            Change::UserGrant { user: ann(), role: all() },
+            Change::Enable,
+            Change::UserPassword { name: ann(), password: b"y".to_vec() },
+            Change::RoleRevoke { role: all(), key: b"a".to_vec(), end: b"b".to_vec() },
+            Change::RoleDelete(all()),
+            Change::UserDelete(ann()),
+            Change::Disable,
+        ]
+    }
+
+    fn shown(state: &State) -> String {
+        format!("{:?} {:?} {:?} {:?}", state.enabled, state.epoch, state.users, state.roles)
+    }
+
+    #[test]
+    fn the_state_after_a_change_is_the_one_that_is_durable() {
+        let store = new_store();
+        let account = store.account.child("auth", "");
+        for change in changes() {
+            let (made, _) = make(&store.versions, &account, &change).unwrap();
+            let loaded = State::load(&store.versions, &account).unwrap();
+            assert_eq!(shown(&made), shown(&loaded), "{change:?}");
+            assert_eq!(made.revision, loaded.revision);
+        }
+    }
+
+    #[test]
+    fn without_memory_a_change_is_not_durable_or_it_is_known() {
+        let store = new_store();
+        for (done, change) in changes().into_iter().enumerate() {
+            let mut most = 0;
+            loop {
+                let account = Budget::new(1 << 20).root().child("auth", "").with_limit(most);
+                match make(&store.versions, &account, &change) {
+                    Ok(_) => break,
+                    Err(_) => {
+                        let epoch = State::load(&store.versions, &store.account).unwrap().epoch;
+                        assert_eq!(epoch, done as u64, "{change:?} failed and is durable");
+                        most += 512;
+                    }
+                }
+            }
         }
     }
 }

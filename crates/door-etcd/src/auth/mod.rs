@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A command carries the state by which it was allowed as its guard: where that is no longer the newest when the command's turn comes,
-//! it fails, and clients ask again.
+//! it fails, and clients ask again. What has no such guard, as all commands while nobody is asked, is counted: a change of users is answered
+//! when what was let in before it has ended.
 
 mod caller;
 mod changes;
@@ -17,7 +18,7 @@ mod service;
 mod state;
 mod tokens;
 
-pub(crate) use caller::{Access, Caller, CommonName, Credentials};
+pub(crate) use caller::{Access, Caller, CommonName, Credentials, Entered};
 pub(crate) use state::{ENABLED, REVISION, ROLE, State, USER};
 pub(crate) use tokens::Tokens;
 

@@ -55,7 +55,15 @@ impl Union {
     }
 }
 
+/// A range in both of the lists while they are sorted and joined, without the bytes of its bounds.
+const RANGE_BYTES: u64 = 2 * (2 * 48 + 64);
+
 impl Permits {
+    /// What they take for a permission, at most.
+    pub(crate) fn bytes(permission: &Permission) -> u64 {
+        RANGE_BYTES + 4 * (permission.key.len() + permission.range_end.len() + 1) as u64
+    }
+
     pub(crate) fn of<'p>(permissions: impl Iterator<Item = &'p Permission>) -> Self {
         let (mut read, mut write) = (Vec::new(), Vec::new());
         for permission in permissions {

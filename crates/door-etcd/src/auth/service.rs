@@ -1,38 +1,62 @@
 //! The calls that manage users and roles.
 
 use super::changes::{self, Change};
-use super::{ROOT, errors};
-use crate::door::Door;
-use crate::errors::{refused, status};
+use super::{ROOT, State, errors};
+use crate::door::{Door, answer};
+use crate::errors::{TOO_MANY_REQUESTS, refused, status};
 use crate::wire::authpb::{Permission, permission::Type};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::auth_server::Auth;
 use ramekin_base::{Error, Lane, Result};
+use ramekin_memory::Reservation;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+use std::time::Duration;
 use tonic::{Request, Response, Status};
+
+/// An item of a list in an answer, besides its bytes.
+const ITEM_BYTES: u64 = 128;
+/// While commands are waited for that were let in before a change it looks so often whether they have ended.
+const LOOK: Duration = Duration::from_millis(2);
 
 impl Door {
     /// Does a change and publishes what it makes; the header of its answer.
     async fn change(&self, change: Change) -> Result<Option<pb::ResponseHeader>, Status> {
         let (own, made) = (self.clone(), change.clone());
         // To its end, whether its client waits or not: what is durable must be known.
-        let (state, revision) = self
+        let revision = self
             .block(Lane::Writes, move |versions| {
                 let (state, revision) = changes::make(versions, &own.inner.auth_account, &made)?;
-                own.publish(state.clone());
+                own.publish(state);
                 match &made {
                     Change::UserDelete(name) | Change::UserPassword { name, .. } => own.inner.tokens.forget(name),
                     Change::Disable => own.inner.tokens.forget_all(),
                     _ => {}
                 }
-                Ok((state, revision))
+                Ok(revision)
             })
             .await?;
-        drop(state);
+        // What was let in before it has ended when it is answered.
+        while self.is_entered_by_old() {
+            tokio::time::sleep(LOOK).await;
+        }
         Ok(self.header(revision))
     }
 
-    fn publish(&self, state: std::sync::Arc<super::State>) {
-        self.inner.users.rcu(|held| if held.epoch > state.epoch { held.clone() } else { state.clone() });
+    fn publish(&self, state: Arc<State>) {
+        let mut left = self.inner.left_states.lock();
+        let before = self.inner.users.rcu(|held| if held.epoch > state.epoch { held.clone() } else { state.clone() });
+        left.push(before.entered().clone());
+    }
+
+    /// Whether a command is under way that a state let in which is no longer the newest.
+    fn is_entered_by_old(&self) -> bool {
+        let newest = self.inner.users.load();
+        // Either this sees who entered, or that one sees the new state.
+        fence(Ordering::SeqCst);
+        let mut left = self.inner.left_states.lock();
+        left.retain(|entered| !Arc::ptr_eq(entered, newest.entered()) && Arc::weak_count(entered) > 0);
+        !left.is_empty()
     }
 
     /// The same for those who may manage users.
@@ -55,6 +79,38 @@ impl Door {
             hash.map(String::into_bytes).map_err(|error| Error::invalid(format!("etcdserver: {error}")))
         })
         .await
+    }
+
+    /// A token for whoever has the password of a user by a state. `None`: meanwhile it is another state, which may have another password.
+    fn token_by(&self, state: &State, (name, password): (&str, &str), index: u64) -> Result<Option<String>> {
+        if !state.enabled {
+            return Err(Error::invalid(errors::NOT_ENABLED));
+        }
+        let failed = || Error::invalid(errors::AUTH_FAILED);
+        let user = state.user(name).map_err(|_| failed())?;
+        if user.options.as_ref().is_some_and(|options| options.no_password) {
+            return Err(Error::invalid(errors::NO_PASSWORD));
+        }
+        if password.is_empty() {
+            return Err(failed());
+        }
+        let hash = std::str::from_utf8(&user.password).map_err(|_| failed())?;
+        if !matches!(bcrypt::verify(password, hash), Ok(true)) {
+            return Err(failed());
+        }
+        let token = self.inner.tokens.issue(name, state.revision, index)?;
+        // Who changes a user publishes that first, and forgets its tokens then.
+        if self.inner.users.load().epoch != state.epoch {
+            self.inner.tokens.take_back(&token);
+            return Ok(None);
+        }
+        Ok(Some(token))
+    }
+
+    /// Books a list of an answer, of items with so many bytes each.
+    fn booked(&self, items: impl Iterator<Item = usize>) -> Result<Reservation, Status> {
+        let bytes = items.map(|bytes| ITEM_BYTES + bytes as u64).sum();
+        self.inner.bodies.try_reserve(bytes).map_err(|_| refused(TOO_MANY_REQUESTS))
     }
 
     fn now_header(&self) -> Option<pb::ResponseHeader> {
@@ -99,25 +155,14 @@ impl Auth for Door {
         request: Request<pb::AuthenticateRequest>,
     ) -> Result<Response<pb::AuthenticateResponse>, Status> {
         let pb::AuthenticateRequest { name, password } = request.into_inner();
-        let state = self.inner.users.load_full();
-        if !state.enabled {
-            return Err(refused(errors::NOT_ENABLED));
-        }
         let own = self.clone();
         let token = self
             .block(Lane::Writes, move |versions| {
-                let failed = || Error::invalid(errors::AUTH_FAILED);
-                let user = state.user(&name).map_err(|_| failed())?;
-                if user.options.as_ref().is_some_and(|options| options.no_password) {
-                    return Err(Error::invalid(errors::NO_PASSWORD));
-                }
-                if password.is_empty() {
-                    return Err(failed());
-                }
-                let hash = std::str::from_utf8(&user.password).map_err(|_| failed())?;
-                match bcrypt::verify(password, hash) {
-                    Ok(true) => own.inner.tokens.issue(&name, state.revision, versions.stats().durable),
-                    _ => Err(failed()),
+                loop {
+                    let (state, durable) = (own.inner.users.load_full(), versions.stats().durable);
+                    if let Some(token) = own.token_by(&state, (&name, &password), durable)? {
+                        return Ok(token);
+                    }
                 }
             })
             .await?;
@@ -150,8 +195,9 @@ impl Auth for Door {
             Err(status) => return Err(status),
         }
         let state = self.inner.users.load();
-        let roles = state.user(&name).map_err(|error| status(&error))?.roles.clone();
-        Ok(Response::new(pb::AuthUserGetResponse { header: self.now_header(), roles }))
+        let user = state.user(&name).map_err(|error| status(&error))?;
+        let memory = self.booked(user.roles.iter().map(String::len))?;
+        answer(pb::AuthUserGetResponse { header: self.now_header(), roles: user.roles.clone() }, Some(memory))
     }
 
     async fn user_list(
@@ -159,8 +205,10 @@ impl Auth for Door {
         request: Request<pb::AuthUserListRequest>,
     ) -> Result<Response<pb::AuthUserListResponse>, Status> {
         self.caller_of(&request)?.must_be_root()?;
-        let users = self.inner.users.load().users.keys().cloned().collect();
-        Ok(Response::new(pb::AuthUserListResponse { header: self.now_header(), users }))
+        let state = self.inner.users.load();
+        let memory = self.booked(state.users.keys().map(String::len))?;
+        let users = state.users.keys().cloned().collect();
+        answer(pb::AuthUserListResponse { header: self.now_header(), users }, Some(memory))
     }
 
     async fn user_delete(
@@ -221,9 +269,11 @@ impl Auth for Door {
         }
         let state = self.inner.users.load();
         let role = state.role(&name).map_err(|error| status(&error))?;
+        let ranges = role.key_permission.iter();
+        let memory = self.booked(ranges.map(|permission| permission.key.len() + permission.range_end.len()))?;
         let everything = Permission { perm_type: Type::Readwrite.into(), key: Vec::new(), range_end: vec![0] };
         let perm = if name == ROOT { vec![everything] } else { role.key_permission.clone() };
-        Ok(Response::new(pb::AuthRoleGetResponse { header: self.now_header(), perm }))
+        answer(pb::AuthRoleGetResponse { header: self.now_header(), perm }, Some(memory))
     }
 
     async fn role_list(
@@ -231,8 +281,10 @@ impl Auth for Door {
         request: Request<pb::AuthRoleListRequest>,
     ) -> Result<Response<pb::AuthRoleListResponse>, Status> {
         self.caller_of(&request)?.must_be_root()?;
-        let roles = self.inner.users.load().roles.keys().cloned().collect();
-        Ok(Response::new(pb::AuthRoleListResponse { header: self.now_header(), roles }))
+        let state = self.inner.users.load();
+        let memory = self.booked(state.roles.keys().map(String::len))?;
+        let roles = state.roles.keys().cloned().collect();
+        answer(pb::AuthRoleListResponse { header: self.now_header(), roles }, Some(memory))
     }
 
     async fn role_delete(
@@ -260,5 +312,61 @@ impl Auth for Door {
         let pb::AuthRoleRevokePermissionRequest { role, key, range_end } = request.get_ref().clone();
         let header = self.change_as(&request, Change::RoleRevoke { role, key, end: range_end }).await?;
         Ok(Response::new(pb::AuthRoleRevokePermissionResponse { header }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{door, new_store, run};
+
+    fn enabled(door: &Door) {
+        let password = |word: &str| bcrypt::hash(word, 4).unwrap().into_bytes();
+        let root = || ROOT.to_owned();
+        for change in [
+            Change::UserAdd { name: root(), password: password("old"), no_password: false },
+            Change::RoleAdd(root()),
+            Change::UserGrant { user: root(), role: root() },
+            Change::Enable,
+        ] {
+            run(door.change(change)).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_password_that_is_changed_meanwhile_has_no_token() {
+        let store = new_store();
+        let door = door(&store);
+        enabled(&door);
+        let before = door.inner.users.load_full();
+        let token = door.token_by(&before, (ROOT, "old"), 1).unwrap().unwrap();
+        assert!(door.inner.tokens.user_of(&token).is_some());
+        let password = bcrypt::hash("new", 4).unwrap().into_bytes();
+        run(door.change(Change::UserPassword { name: ROOT.to_owned(), password })).unwrap();
+        assert!(door.inner.tokens.user_of(&token).is_none());
+        // One that began before.
+        assert_eq!(door.token_by(&before, (ROOT, "old"), 1).unwrap(), None);
+        let now = door.inner.users.load_full();
+        assert!(door.token_by(&now, (ROOT, "old"), 1).is_err() && door.token_by(&now, (ROOT, "new"), 1).is_ok());
+    }
+
+    #[test]
+    fn a_change_of_users_is_answered_when_what_was_let_in_before_has_ended() {
+        let store = new_store();
+        let door = door(&store);
+        let anyone = door.caller_of(&Request::new(())).unwrap();
+        let entered = door.enter(&anyone).unwrap();
+        let changing = {
+            let door = door.clone();
+            std::thread::spawn(move || enabled(&door))
+        };
+        while !door.is_entered_by_old() {
+            assert!(!changing.is_finished(), "nobody is waited for");
+            std::thread::yield_now();
+        }
+        assert_eq!(door.inner.users.load().epoch, 1);
+        drop(entered);
+        changing.join().unwrap();
+        assert!(door.enter(&anyone).is_err(), "nobody is anyone any more");
     }
 }

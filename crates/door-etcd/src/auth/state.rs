@@ -8,6 +8,7 @@ use ramekin_base::{Error, Result};
 use ramekin_memory::{Account, Reservation};
 use ramekin_versions::{Guard, Versions};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// What all names of records begin with, and what follows it.
 const AUTH: &[u8] = b"auth/";
@@ -37,9 +38,15 @@ pub(crate) struct State {
     pub(super) epoch: u64,
     pub(super) users: BTreeMap<String, authpb::User>,
     pub(super) roles: BTreeMap<String, authpb::Role>,
-    permits: BTreeMap<String, Permits>,
+    /// Users of the same roles have the same.
+    permits: BTreeMap<String, Arc<Permits>>,
+    /// Held by commands that were let in by it and that nothing else ties to it.
+    entered: Arc<()>,
     _memory: Option<Reservation>,
 }
+
+/// What changes: the names of records, and what they are then.
+pub(super) type Records = Vec<(Vec<u8>, Option<Vec<u8>>)>;
 
 fn number(bytes: &[u8]) -> u64 {
     bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_be_bytes(*bytes))
@@ -47,20 +54,76 @@ fn number(bytes: &[u8]) -> u64 {
 
 impl State {
     pub(crate) fn load(versions: &Versions, account: &Account) -> Result<Self> {
+        Self::with(versions, account, &[])
+    }
+
+    /// As it is when some records are written.
+    pub(super) fn with(versions: &Versions, account: &Account, changed: &[(Vec<u8>, Option<Vec<u8>>)]) -> Result<Self> {
         let held = versions.owns(AUTH)?;
-        let bytes = held.value.iter().map(|(name, value)| ENTRY_BYTES + 4 * (name.len() + value.len()) as u64).sum();
-        let memory = Some(account.try_reserve(bytes)?);
-        let (users, roles) = (BTreeMap::new(), BTreeMap::new());
-        let permits = BTreeMap::new();
-        let mut state = Self { enabled: false, revision: 1, epoch: 0, users, roles, permits, _memory: memory };
+        let of = |name: &[u8], value: &[u8]| ENTRY_BYTES + 4 * (name.len() + value.len()) as u64;
+        let kept = held.value.iter().map(|(name, value)| of(name, value)).sum::<u64>();
+        let written = changed.iter().map(|(name, value)| of(name, value.as_deref().unwrap_or_default())).sum::<u64>();
+        let mut memory = account.try_reserve(kept + written)?;
+        let mut state = Self {
+            enabled: false,
+            revision: 1,
+            epoch: 0,
+            users: BTreeMap::new(),
+            roles: BTreeMap::new(),
+            permits: BTreeMap::new(),
+            entered: Arc::default(),
+            _memory: None,
+        };
         for (name, value) in &held.value {
             state.take(&[AUTH, name].concat(), value)?;
         }
-        for (name, user) in &state.users {
-            let roles = user.roles.iter().filter_map(|role| state.roles.get(role));
-            state.permits.insert(name.clone(), Permits::of(roles.flat_map(|role| &role.key_permission)));
+        for (name, value) in changed {
+            match value {
+                Some(value) => state.take(name, value)?,
+                None => state.leave(name),
+            }
         }
+        state.permits = state.all_permits(&mut memory)?;
+        state._memory = Some(memory);
         Ok(state)
+    }
+
+    /// What each user may do.
+    fn all_permits(&self, memory: &mut Reservation) -> Result<BTreeMap<String, Arc<Permits>>> {
+        let mut made: BTreeMap<&[String], Arc<Permits>> = BTreeMap::new();
+        let mut all = BTreeMap::new();
+        for (name, user) in &self.users {
+            let permits = match made.get(&user.roles[..]) {
+                Some(permits) => permits.clone(),
+                None => {
+                    let roles = user.roles.iter().filter_map(|role| self.roles.get(role));
+                    let permissions = roles.flat_map(|role| &role.key_permission);
+                    memory.grow(permissions.clone().map(Permits::bytes).sum())?;
+                    let permits = Arc::new(Permits::of(permissions));
+                    made.insert(&user.roles, permits.clone());
+                    permits
+                }
+            };
+            all.insert(name.clone(), permits);
+        }
+        Ok(all)
+    }
+
+    /// A record is no more.
+    fn leave(&mut self, name: &[u8]) {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        if name == ENABLED {
+            self.enabled = false;
+        } else if let Some(user) = name.strip_prefix(USER) {
+            self.users.remove(&text(user));
+        } else if let Some(role) = name.strip_prefix(ROLE) {
+            self.roles.remove(&text(role));
+        }
+    }
+
+    /// Whoever holds it is waited for, before it is said that the state is another one.
+    pub(super) fn entered(&self) -> &Arc<()> {
+        &self.entered
     }
 
     fn take(&mut self, name: &[u8], value: &[u8]) -> Result<()> {
@@ -106,6 +169,6 @@ impl State {
     }
 
     pub(super) fn permits(&self, user: &str) -> Option<&Permits> {
-        self.permits.get(user)
+        self.permits.get(user).map(|permits| &**permits)
     }
 }

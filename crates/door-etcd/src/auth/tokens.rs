@@ -89,6 +89,13 @@ impl Tokens {
         }
     }
 
+    /// Forgets one token. What is signed counts by the revision that it names.
+    pub(crate) fn take_back(&self, token: &str) {
+        if let Self::Simple(simple) = self {
+            simple.held.lock().remove(token);
+        }
+    }
+
     pub(crate) fn forget_all(&self) {
         if let Self::Simple(simple) = self {
             simple.held.lock().clear();
