@@ -81,8 +81,15 @@ pub(crate) struct Inner<S: Store> {
 }
 
 impl<S: Store> Inner<S> {
+    /// What it holds whoever writes.
+    pub(crate) fn lasting(&self) -> u64 {
+        self.files.accounts.runs.used() + THREADS * THREAD_BYTES
+    }
+
     pub(crate) fn limits(&self) -> Limits {
-        Limits::within(self.share.load(Ordering::Relaxed), self.trees.len())
+        // What files take that are open is not there for writes.
+        let share = self.share.load(Ordering::Relaxed).saturating_sub(self.lasting());
+        Limits::within(share, self.trees.len())
     }
 
     pub(crate) fn now_ms(&self) -> u64 {
@@ -290,14 +297,14 @@ impl<S: Store> Engine<S> {
     pub fn least_share(&self) -> u64 {
         let accounts = &self.inner.files.accounts;
         match self.inner.is_asleep() {
-            true => self.lasting() + accounts.memtables.used() + accounts.log.used(),
-            false => self.lasting() + self.least().awake_bytes(),
+            true => self.inner.lasting() + accounts.memtables.used() + accounts.log.used(),
+            false => self.inner.lasting() + self.least().awake_bytes(),
         }
     }
 
     /// The least share with which it takes the largest unit.
     pub fn working_share(&self) -> u64 {
-        self.lasting() + self.least().awake_bytes() + self.least().large_bytes()
+        self.inner.lasting() + self.least().awake_bytes() + self.least().large_bytes()
     }
 
     /// The least share with which it will work when nobody has written for a while.
@@ -305,17 +312,12 @@ impl<S: Store> Engine<S> {
         match self.inner.is_asleep() {
             true => self.least_share(),
             // What a memtable holds that is not worth a flush, and as much of chunks that are not full.
-            false => self.lasting() + (2 * jobs::IDLE_BYTES * self.inner.trees.len()) as u64,
+            false => self.inner.lasting() + (2 * jobs::IDLE_BYTES * self.inner.trees.len()) as u64,
         }
     }
 
     fn least(&self) -> Limits {
         Limits::of(0, self.inner.trees.len())
-    }
-
-    /// What it holds whoever writes.
-    fn lasting(&self) -> u64 {
-        self.inner.files.accounts.runs.used() + THREADS * THREAD_BYTES
     }
 
     /// With more it would do nothing better: memtables are as large as an eighth of the data, or 2 MiB, and the largest unit has what

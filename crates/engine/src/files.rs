@@ -46,8 +46,11 @@ impl Drop for Lent<'_> {
             // A minimum reservation that shrinks cannot fail.
             _ = runs.set_min_reservation(0);
         }
-        // Instead of what open files keep.
-        self.lender.raise_min_reservation(self.bytes);
+        drop(lent);
+        // Instead of what open files keep: out of what the share has left, or of what nobody has.
+        if self.lender.set_min_reservation(self.bytes).is_err() {
+            self.lender.raise_min_reservation(self.bytes);
+        }
     }
 }
 

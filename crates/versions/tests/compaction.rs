@@ -18,7 +18,7 @@ fn open(disk: &Arc<SimDisk>) -> Versions {
         pages,
         account: budget.root().child("versions", ""),
         budget,
-        share: 21 << 19,
+        share: 11 << 20,
         clock: Arc::new(ManualClock::default()),
         threads: false,
         changed: Box::new(|_| {}),

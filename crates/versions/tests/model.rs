@@ -52,7 +52,7 @@ fn open(disk: &Arc<SimDisk>, clock: &Arc<ManualClock>) -> Result<Versions> {
         pages,
         account: budget.root().child("versions", ""),
         budget,
-        share: 21 << 19,
+        share: 11 << 20,
         clock: clock.clone(),
         threads: false,
         changed: Box::new(|_| {}),
