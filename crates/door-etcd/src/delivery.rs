@@ -69,10 +69,44 @@ pub(crate) struct Batch {
     pub(crate) _memory: Option<Reservation>,
 }
 
+/// Batches one after the other, and the place of the first event of each among all.
+#[derive(Default)]
+pub(crate) struct Batches(Vec<(u32, Arc<Batch>)>);
+
+impl Batches {
+    pub(crate) fn new(all: impl IntoIterator<Item = Arc<Batch>>) -> Self {
+        let mut start = 0;
+        let placed = all.into_iter().map(|batch| {
+            let next = start + batch.events.len() as u32;
+            (std::mem::replace(&mut start, next), batch)
+        });
+        Self(placed.collect())
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Events in their places.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Event)> {
+        (0..).zip(self.0.iter().flat_map(|(_, batch)| &batch.events))
+    }
+
+    fn get(&self, place: u32) -> Option<&Event> {
+        let at = self.0.partition_point(|(start, _)| *start <= place).checked_sub(1)?;
+        let (start, batch) = self.0.get(at)?;
+        batch.events.get((place - start) as usize)
+    }
+
+    fn revision_of(&self, place: u32) -> i64 {
+        self.get(place).map_or(0, |event| event.kv.mod_revision)
+    }
+}
+
 /// Events that were read, and who is to be sent which.
 #[derive(Default)]
 pub(crate) struct Delivery {
-    batch: Arc<Batch>,
+    events: Batches,
     /// The newest revision when they were read.
     revision: i64,
     due: VecDeque<Due>,
@@ -93,8 +127,8 @@ pub(crate) enum Next {
 }
 
 impl Delivery {
-    pub(crate) fn new(batch: Arc<Batch>, revision: i64, due: VecDeque<Due>, memory: Reservation) -> Self {
-        Self { batch, revision, due, _memory: Some(memory) }
+    pub(crate) fn new(events: Batches, revision: i64, due: VecDeque<Due>, memory: Reservation) -> Self {
+        Self { events, revision, due, _memory: Some(memory) }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -103,7 +137,7 @@ impl Delivery {
 
     /// What comes next; of a delivery that is not empty.
     pub(crate) fn next(&mut self, door: &Door) -> Next {
-        let events = &self.batch.events;
+        let events = &self.events;
         for _ in 0..self.due.len().min(TRIES) {
             let Some(due) = self.due.front_mut() else { break };
             let part = due.short.map_or_else(|| part(events, due), |(_, part)| part);
@@ -113,7 +147,7 @@ impl Delivery {
             }
             let (since, _) = *due.short.get_or_insert((Instant::now(), part));
             if part.bytes > most || since.elapsed() >= PATIENCE {
-                let (id, revision) = (due.id, due.wanted.front().map_or(0, |place| revision_of(events, *place)));
+                let (id, revision) = (due.id, due.wanted.front().map_or(0, |place| events.revision_of(*place)));
                 self.due.pop_front();
                 return Next::Refused(id, revision);
             }
@@ -135,10 +169,10 @@ impl Delivery {
     /// The next response of the first that is due.
     fn made(&mut self, door: &Door, part: Part) -> pb::WatchResponse {
         let Some(due) = self.due.front_mut() else { return pb::WatchResponse::default() };
-        let events = &self.batch.events;
-        let first = due.wanted.front().map_or(0, |place| revision_of(events, *place));
+        let events = &self.events;
+        let first = due.wanted.front().map_or(0, |place| events.revision_of(*place));
         let made = due.wanted.drain(..part.count).filter_map(|place| {
-            let event = events.get(place as usize)?;
+            let event = events.get(place)?;
             let prev = event.prev.as_ref().filter(|_| due.prev_kv).cloned();
             Some(convert::event(Event { prev, is_delete: event.is_delete, kv: event.kv.clone() }))
         });
@@ -157,17 +191,13 @@ impl Delivery {
     }
 }
 
-fn revision_of(events: &[Event], place: u32) -> i64 {
-    events.get(place as usize).map_or(0, |event| event.kv.mod_revision)
-}
-
 /// What the next response to a watcher has: whole revisions, as many as are not too much (one where it gets each by itself); of one
 /// that is too much a part, where fragments were asked for.
-fn part(events: &[Event], due: &Due) -> Part {
+fn part(events: &Batches, due: &Due) -> Part {
     let mut whole: Option<Part> = None;
     let mut so_far = Part { count: 0, bytes: 0, is_cut: false };
     let mut last = 0;
-    for event in due.wanted.iter().filter_map(|place| events.get(*place as usize)) {
+    for event in due.wanted.iter().filter_map(|place| events.get(*place)) {
         let bytes = TIMES * bytes_of(event, due.prev_kv);
         let revision = event.kv.mod_revision;
         if so_far.count > 0 && revision != last {

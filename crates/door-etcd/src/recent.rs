@@ -1,12 +1,12 @@
 //! The newest events, read once for all streams.
 //!
 //! ```text
-//!   a stream needs a revision ─► held: its part, shared
+//!   a stream needs a revision ─► held: its part and those after it, shared
 //!                            ├─► it comes next: one stream reads on, the others wait for that, and find it held
 //!                            └─► it is older, or too much at once: the stream reads for itself, and only what it wants
 //! ```
 
-use crate::delivery::Batch;
+use crate::delivery::{Batch, Batches};
 use crate::door::Door;
 use parking_lot::Mutex;
 use ramekin_memory::Account;
@@ -26,14 +26,24 @@ const KEPT_SHARE: u64 = 64;
 /// What a part takes besides its events.
 const PART_BYTES: u64 = 256;
 
-/// All events of some revisions.
-#[derive(Clone)]
-pub(crate) struct Part {
-    pub(crate) batch: Arc<Batch>,
-    from: i64,
+/// Parts that are taken at one go.
+const PARTS: usize = 64;
+
+/// Events from a revision on, or from before it.
+pub(crate) struct Shared {
+    pub(crate) events: Batches,
+    /// The first revision whose events are not here, and the newest that there was.
     pub(crate) next: i64,
-    /// The newest revision when they were read.
     pub(crate) revision: i64,
+}
+
+/// All events of some revisions.
+struct Part {
+    batch: Arc<Batch>,
+    from: i64,
+    next: i64,
+    /// The newest revision when they were read.
+    revision: i64,
     has_prev: bool,
     bytes: u64,
 }
@@ -50,7 +60,7 @@ pub(crate) struct Recent {
 
 /// What was found without reading.
 enum Found {
-    Held(Part),
+    Held(Shared),
     /// It can be read now.
     Next,
     No,
@@ -77,23 +87,23 @@ impl Recent {
         !self.parts.lock().is_empty()
     }
 
-    /// The part in which a revision is. `None`: whoever wants it reads for himself.
+    /// Parts from the one on in which a revision is, of about so many bytes. `None`: whoever wants it reads for himself.
     pub(crate) async fn read(
         &self,
         door: &Door,
         from: i64,
         (revisions, bytes): (i64, u64),
         with_prev: bool,
-    ) -> Option<Part> {
-        match self.find(from, with_prev) {
-            Found::Held(part) => return Some(part),
+    ) -> Option<Shared> {
+        match self.find(from, bytes, with_prev) {
+            Found::Held(shared) => return Some(shared),
             Found::No => return None,
             Found::Next => {}
         }
         let _turn = self.turn.acquire().await.ok()?;
         // Whoever had the turn before may have read it.
-        match self.find(from, with_prev) {
-            Found::Held(part) => return Some(part),
+        match self.find(from, bytes, with_prev) {
+            Found::Held(shared) => return Some(shared),
             Found::No => return None,
             Found::Next => {}
         }
@@ -120,12 +130,11 @@ impl Recent {
         let Some(Ok(memory)) = own else { return None };
         let bytes = memory.bytes();
         let batch = Arc::new(Batch { events: held.value.events, _memory: Some(memory) });
-        let part = Part { batch, from, next, revision, has_prev, bytes };
-        self.keep(part.clone(), door.versions().budget());
-        Some(part)
+        self.keep(Part { batch: batch.clone(), from, next, revision, has_prev, bytes }, door.versions().budget());
+        Some(Shared { events: Batches::new([batch]), next, revision })
     }
 
-    fn find(&self, from: i64, with_prev: bool) -> Found {
+    fn find(&self, from: i64, most: u64, with_prev: bool) -> Found {
         let parts = self.parts.lock();
         let Some((first, last)) = parts.front().zip(parts.back()) else { return Found::Next };
         if from >= last.next {
@@ -135,10 +144,16 @@ impl Recent {
             return Found::No;
         }
         let place = parts.partition_point(|part| part.next <= from);
-        match parts.get(place) {
-            Some(part) if part.has_prev || !with_prev => Found::Held(part.clone()),
-            _ => Found::No,
-        }
+        let mut bytes = 0;
+        let fits = |part: &&Part| {
+            let is_first = bytes == 0;
+            bytes += part.bytes;
+            (part.has_prev || !with_prev) && (is_first || bytes <= most)
+        };
+        let taken: Vec<&Part> = parts.range(place..).take(PARTS).take_while(fits).collect();
+        let Some(last) = taken.last() else { return Found::No };
+        let events = Batches::new(taken.iter().map(|part| part.batch.clone()));
+        Found::Held(Shared { events, next: last.next, revision: last.revision })
     }
 
     fn keep(&self, part: Part, budget: u64) {

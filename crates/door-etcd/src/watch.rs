@@ -7,10 +7,10 @@
 //! ```
 
 use crate::auth::{Access, Credentials};
-use crate::delivery::{Batch, DUE_BYTES, Delivery, Due, Next, PATIENCE, Paid, Sent, WANTED_BYTES};
+use crate::delivery::{Batch, Batches, DUE_BYTES, Delivery, Due, Next, PATIENCE, Paid, Sent, WANTED_BYTES};
 use crate::door::Door;
 use crate::metrics::Open;
-use crate::recent::{Part, SHARING};
+use crate::recent::{SHARING, Shared};
 use crate::wire::etcdserverpb as pb;
 use crate::wire::etcdserverpb::watch_request::RequestUnion;
 use crate::wire::etcdserverpb::watch_server::Watch;
@@ -56,6 +56,8 @@ const AGAIN: Duration = Duration::from_millis(50);
 const LATER: Duration = Duration::from_secs(2);
 /// Ranges that are compared with keys before others have their turn.
 const TURN: usize = 20_000;
+/// What a batch takes in the list of those that are delivered.
+const PLACED_BYTES: u64 = 32;
 
 struct Watcher {
     keys: KeyRange,
@@ -409,8 +411,8 @@ impl Task {
         let revisions = self.revisions.min(to.saturating_sub(from));
         let share = self.door.versions().budget() / 32 / self.streams().max(1);
         let bytes = share.clamp(*BATCH_BYTES.start(), *BATCH_BYTES.end());
-        if let Some(part) = self.shared(from, &ids, (self.revisions, bytes), with_prev).await
-            && self.deliver((from, newest), &ids, part.batch, (part.next, part.revision.max(newest))).await
+        if let Some(shared) = self.shared(from, &ids, (self.revisions, bytes), with_prev).await
+            && self.deliver((from, newest), &ids, shared.events, (shared.next, shared.revision.max(newest))).await
         {
             (self.revisions, self.short) = (REVISIONS, None);
             return self.pause();
@@ -423,7 +425,8 @@ impl Task {
             Ok(held) => {
                 let (next, revision) = (held.value.next, held.value.revision);
                 let batch = Arc::new(Batch { events: held.value.events, _memory: held.memory });
-                if self.deliver((from, newest), &ids, batch, (next, revision)).await {
+                let events = Batches::new([batch]);
+                if self.deliver((from, newest), &ids, events, (next, revision)).await {
                     (self.revisions, self.short) = (REVISIONS, None);
                     return self.pause();
                 }
@@ -439,7 +442,7 @@ impl Task {
 
     /// Events that are read once for all streams, where there are several: only for watchers whose first revision cannot be compacted any
     /// more, since what is shared may be older than that.
-    async fn shared(&self, from: i64, ids: &BTreeSet<i64>, most: (i64, u64), with_prev: bool) -> Option<Part> {
+    async fn shared(&self, from: i64, ids: &BTreeSet<i64>, most: (i64, u64), with_prev: bool) -> Option<Shared> {
         let is_under_way = |id| self.watchers.all.get(id).is_some_and(|watcher| watcher.is_under_way);
         if self.streams() < SHARING || !ids.iter().all(is_under_way) {
             return None;
@@ -533,14 +536,16 @@ impl Task {
         &mut self,
         (from, newest): (i64, i64),
         ids: &BTreeSet<i64>,
-        batch: Arc<Batch>,
+        events: Batches,
         (next, revision): (i64, i64),
     ) -> bool {
-        let Ok(mut booked) = self.door.inner.bodies.try_reserve(0) else { return false };
+        let Ok(mut booked) = self.door.inner.bodies.try_reserve(events.len() as u64 * PLACED_BYTES) else {
+            return false;
+        };
         let mut wanted: BTreeMap<i64, VecDeque<u32>> = BTreeMap::new();
         let mut compared = 0;
         // What is shared may begin before.
-        for (place, event) in (0u32..).zip(&batch.events).filter(|(_, event)| event.kv.mod_revision >= from) {
+        for (place, event) in events.iter().filter(|(_, event)| event.kv.mod_revision >= from) {
             for (id, watcher) in self.watchers.of(&event.kv.key) {
                 let is_filtered = if event.is_delete { watcher.no_delete } else { watcher.no_put };
                 if is_filtered || !ids.contains(&id) {
@@ -566,7 +571,7 @@ impl Task {
             self.door.inner.done.events.fetch_add(wanted.len() as u64, Ordering::Relaxed);
             due.push_back(Due::new(id, (watcher.is_synced, watcher.prev_kv, watcher.fragment), wanted));
         }
-        self.delivery = Delivery::new(batch, revision.max(newest), due, booked);
+        self.delivery = Delivery::new(events, revision.max(newest), due, booked);
         self.watchers.advance(from, next, next > revision);
         true
     }
