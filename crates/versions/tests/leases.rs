@@ -32,7 +32,7 @@ impl Place {
             pages,
             account: budget.root().child("versions", ""),
             budget: budget.clone(),
-            share: 21 << 19,
+            share: 11 << 20,
             clock: clock.clone(),
             threads: false,
             changed: Box::new(changed),
