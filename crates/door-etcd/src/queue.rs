@@ -129,7 +129,7 @@ impl Door {
     /// Waits until no key below a name is older than a place. The newest revision then.
     async fn wait_for_turn(&self, name: &[u8], place: &Place) -> Result<i64, Status> {
         loop {
-            let held = self.patiently(false, oldest(below(name), Order::Descend, place.revision - 1)).await?;
+            let held = self.retry_while_busy(false, oldest(below(name), Order::Descend, place.revision - 1)).await?;
             match held.value.kvs.into_iter().next() {
                 None => return Ok(held.value.revision),
                 Some(before) => self.wait_for_end(before).await?,
@@ -143,7 +143,7 @@ impl Door {
         let asked = Range { keys: KeyRange::one(waited_for.key), keys_only: true, uncounted: true, ..Range::default() };
         loop {
             changed.borrow_and_update();
-            let held = self.patiently(true, asked.clone()).await?;
+            let held = self.retry_while_busy(true, asked.clone()).await?;
             if held.value.kvs.first().is_none_or(|kv| kv.create_revision != waited_for.create_revision) {
                 return Ok(());
             }
@@ -154,7 +154,7 @@ impl Door {
     }
 
     /// Reads for whoever waits anyway: while there is too much to do it waits on, and keeps its place.
-    async fn patiently(&self, is_small: bool, asked: Range) -> Result<Held<RangeReply>, Status> {
+    async fn retry_while_busy(&self, is_small: bool, asked: Range) -> Result<Held<RangeReply>, Status> {
         loop {
             let asked = asked.clone();
             match self.read(is_small, move |versions| versions.range(&asked)).await {
@@ -170,7 +170,7 @@ impl Door {
         let revision = self.wait_for_turn(name, place).await?;
         let key = KeyRange::one(&place.key[..]);
         let asked = Range { keys: key, ..Range::default() };
-        let held = self.patiently(true, asked).await?;
+        let held = self.retry_while_busy(true, asked).await?;
         if held.value.kvs.first().is_none_or(|kv| kv.create_revision != place.revision) {
             return Err(Status::unknown("mutex: session is expired"));
         }

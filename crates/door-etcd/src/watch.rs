@@ -27,6 +27,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, Streaming};
+use wanted::{Wanted, contains};
 
 /// Revisions that are read at one go, and about how many bytes of events: a thirty-second of the budget for all streams together.
 const REVISIONS: i64 = 1000;
@@ -577,41 +578,7 @@ impl Task {
     }
 }
 
-fn contains(from: &[u8], end: &[u8], key: &[u8]) -> bool {
-    match end {
-        [] => key == from,
-        [0] => from <= key,
-        _ => from <= key && key < end,
-    }
-}
-
-/// Keys that somebody watches: as ranges none of which touches another, in their order.
-struct Wanted(Vec<(Vec<u8>, Vec<u8>)>);
-
-impl Wanted {
-    /// Of ranges in the order of their first keys.
-    fn new(ranges: impl Iterator<Item = (Vec<u8>, Vec<u8>)>) -> Self {
-        let mut merged: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
-        for (from, end) in ranges {
-            match merged.last_mut() {
-                // It is within the one before.
-                Some((first, last)) if contains(first, last, &from) => {
-                    let is_longer = *last != [0] && (end == [0] || end > *last);
-                    if is_longer {
-                        *last = end;
-                    }
-                }
-                _ => merged.push((from, end)),
-            }
-        }
-        Self(merged)
-    }
-
-    fn contains(&self, key: &[u8]) -> bool {
-        let place = self.0.partition_point(|(from, _)| &**from <= key);
-        place.checked_sub(1).and_then(|place| self.0.get(place)).is_some_and(|(from, end)| contains(from, end, key))
-    }
-}
+mod wanted;
 
 #[cfg(test)]
 mod tests;

@@ -56,7 +56,7 @@ const CIRCLE_MAX: usize = 3;
 
 /// Lines of code, without comments, blanks and tests, that crates may have together: what they do is bounded, so more of them says
 /// that something was built twice.
-const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 7_020)];
+const LINES_MAX: &[(&[&str], usize)] = &[(&["engine", "runs"], 7_110)];
 
 /// Lines of a file, comments and all.
 const FILE_LINES_MAX: usize = 600;
