@@ -161,8 +161,8 @@ def test_versions_puts_what_was_planned_beside_what_was_measured(tmp_path):
     for point in own["points"]:
         planned = point["planned"]
         assert point["disk_bytes"] <= planned["disk_bytes"]["high"], point
-        # Memory that was free already hides some of it, and what the gateway keeps of their request comes on top.
-        assert 0 < point["bytes_per_watcher"] < 3000 and planned["watch_bytes"] / 2000 < 500, point
+        # Memory that was free already hides some of it, or all where their request was as large.
+        assert point["bytes_per_watcher"] < 3000 and planned["watch_bytes"] / 2000 < 500, point
         assert planned["tables_bytes_booked"] < planned["tables_bytes"] * 1.25 + 80 * 1024, planned
         assert planned["least_budget_peak_bytes"] <= planned["least_budget"] < 64 << 20, planned
         assert 0 < point["settled"]["anonymous_bytes"] <= point["settled"]["peak_bytes"]

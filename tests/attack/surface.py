@@ -268,6 +268,10 @@ INDEX = Either(
         },
     ),
 )
+KEYS_PLANNED = Object(
+    {"keys": Whole(1000)},
+    {name: Whole(9) for name in ("versions", "key_bytes", "value_bytes", "watchers", "streams")},
+)
 PLANNED = Object(
     {"points": Whole(1000, 2**32 - 1), "vectors": Value({"size": 4, "distance": "Dot"})},
     {
@@ -310,7 +314,7 @@ ENDPOINTS = [
     *(Endpoint("GET", path, READ) for path in ("/telemetry", "/metrics", "/memory", "/collections", "/aliases", "/cluster")),
     *(Endpoint("GET", path, READ) for path in (C, f"{C}/exists", f"{C}/aliases", f"{C}/points/{{id}}")),
     Endpoint("PUT", "/memory", WRITE, Object({"budget": Either(Text("BUDGET"), Whole(1))}, {"persist": Flag()})),
-    Endpoint("POST", "/memory/plan", WRITE, Object({"collections": List(PLANNED, 256)}, {"budget": Text("64MiB"), "sample": Text("/x.npy")})),
+    Endpoint("POST", "/memory/plan", WRITE, Object({"collections": List(PLANNED, 256)}, {"budget": Text("64MiB"), "sample": Text("/x.npy"), "versions": KEYS_PLANNED})),
     Endpoint("PUT", C, WRITE, CREATE),
     Endpoint("PATCH", C, WRITE, CHANGE),
     Endpoint("DELETE", C, WRITE),
