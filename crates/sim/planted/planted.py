@@ -140,8 +140,8 @@ VERSIONS = [
     (
         "versions: let versions go one revision early",
         "crates/versions/src/versions.rs",
-        "self.engine.drop_ended(HISTORY, compacted.max(0) as u64);",
-        "self.engine.drop_ended(HISTORY, compacted.max(0) as u64 + 1);",
+        "let compacted = self.compacted()?;\n        self.engine.drop_ended(HISTORY, compacted.max(0) as u64);",
+        "let compacted = self.compacted()?;\n        self.engine.drop_ended(HISTORY, compacted.max(0) as u64 + 1);",
     ),
     (
         "versions: keep a key with the lease that it had",
