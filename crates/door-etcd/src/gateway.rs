@@ -11,7 +11,7 @@ use crate::weight::CALL;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use http::{HeaderMap, HeaderName, Method, Request, Response, StatusCode};
 use http_body::Frame;
-use http_body_util::{BodyExt, Full, StreamBody};
+use http_body_util::{BodyExt, Full, Limited, StreamBody};
 use hyper::body::Incoming;
 use prost::Message;
 use prost_reflect::{
@@ -21,8 +21,6 @@ use ramekin_base::Error;
 use ramekin_memory::Reservation;
 use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
-use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::body::Body;
 use tonic::service::Routes;
@@ -93,10 +91,6 @@ const TIMES: u64 = 4;
 /// What an object of a text takes: the first place of its fields; and what each further field or item does.
 const OBJECT: u64 = 1280;
 const PLACE: u64 = 128;
-/// What the messages of a request take once they are framed.
-const FRAMED_TIMES: u64 = 2;
-/// A body of which nothing comes for so long is waited for no longer.
-const PATIENCE: Duration = Duration::from_secs(30);
 /// What an answer takes besides itself while it is made a text: its bytes, its message, and the text.
 const ANSWER_TIMES: u64 = 5;
 
@@ -134,7 +128,7 @@ async fn call(door: &Door, routes: Routes, request: Request<Incoming>) -> Result
     let token = request.headers().get(http::header::AUTHORIZATION).cloned();
     // A text is longer than its message: bytes stand in base64.
     let most = 2 * door.message_most();
-    let (text, mut memory) = read(door, request.into_body(), (most, PATIENCE)).await?;
+    let (text, mut memory) = read(door, request.into_body(), most).await?;
     memory.grow(weight(&text)).map_err(too_many)?;
     let messages = messages(&method.input(), &text, method.is_client_streaming())?;
     drop(text);
@@ -145,8 +139,6 @@ async fn call(door: &Door, routes: Routes, request: Request<Incoming>) -> Result
         framed.extend_from_slice(&message.encode_to_vec());
     }
     drop(messages);
-    // What is left of the request: these bytes, and the same where they are taken in.
-    memory.shrink(memory.bytes().saturating_sub(FRAMED_TIMES * framed.capacity() as u64));
     // A watch goes on after what was asked; other streams end with it.
     let stays_open = method.is_client_streaming() && method.name() == "Watch";
     let sent = tokio_stream::once(Ok::<_, Infallible>(Frame::data(framed.freeze())));
@@ -199,28 +191,14 @@ fn weight(text: &[u8]) -> u64 {
     parts.sum()
 }
 
-/// The body of a request, booked as it comes.
-async fn read<B>(
-    door: &Door,
-    mut body: B,
-    (most, patience): (usize, Duration),
-) -> Result<(Vec<u8>, Reservation), Status>
-where
-    B: http_body::Body<Data = Bytes> + Unpin,
-{
-    let wrong = || Status::invalid_argument("the body broke off, or is too long");
-    let (mut text, mut memory) = (Vec::new(), door.inner.bodies.try_reserve(0).map_err(too_many)?);
-    loop {
-        let frame = timeout(patience, body.frame()).await;
-        let frame = frame.map_err(|_| Status::deadline_exceeded("nothing came of the body for too long"))?;
-        let Some(frame) = frame else { return Ok((text, memory)) };
-        let Ok(data) = frame.map_err(|_| wrong())?.into_data() else { continue };
-        if text.len() + data.len() > most {
-            return Err(wrong());
-        }
-        memory.grow(TIMES * data.len() as u64).map_err(too_many)?;
-        text.extend_from_slice(&data);
-    }
+/// The body of a request, booked.
+async fn read(door: &Door, body: Incoming, most: usize) -> Result<(Bytes, Reservation), Status> {
+    use http_body::Body as _;
+    let len = body.size_hint().upper().unwrap_or(most as u64).min(most as u64);
+    let memory = door.inner.bodies.try_reserve(TIMES * len).map_err(too_many)?;
+    let body = Limited::new(body, most).collect().await;
+    let body = body.map_err(|_| Status::invalid_argument("the body broke off, or is too long"))?;
+    Ok((body.to_bytes(), memory))
 }
 
 /// The messages that a text holds: one, or several one after the other.
@@ -370,27 +348,6 @@ mod tests {
             assert_eq!((found.parent_service().full_name(), found.name()), (*service, *method));
         }
         assert!(!is_here("/v3/kv/other") && !is_here("/kv/range"));
-    }
-
-    #[test]
-    fn a_body_is_booked_as_it_comes_and_not_waited_for_for_ever() {
-        let store = crate::tests::new_store();
-        let door = crate::tests::door(&store);
-        let piece = || Ok::<_, Infallible>(Frame::data(Bytes::from_static(&[b' '; 1000])));
-        let used = || door.inner.bodies.used();
-        crate::tests::run(async {
-            let (most, patience) = (1500, Duration::from_millis(20));
-            let whole = StreamBody::new(tokio_stream::iter([piece()]));
-            let (text, memory) = read(&door, whole, (most, patience)).await.unwrap();
-            assert_eq!((text.len(), memory.bytes()), (1000, 4000));
-            drop(memory);
-            let slow = StreamBody::new(tokio_stream::iter([piece()]).chain(tokio_stream::pending()));
-            let status = read(&door, slow, (most, patience)).await.unwrap_err();
-            assert_eq!(status.code(), Code::DeadlineExceeded);
-            let long = StreamBody::new(tokio_stream::iter([piece(), piece()]));
-            let status = read(&door, long, (most, patience)).await.unwrap_err();
-            assert_eq!((status.code(), used()), (Code::InvalidArgument, 0));
-        });
     }
 
     #[test]
