@@ -92,6 +92,11 @@ impl<S: Store> Inner<S> {
         Limits::within(share, self.trees.len())
     }
 
+    /// Those of the least share.
+    pub(crate) fn least_limits(&self) -> Limits {
+        Limits::of(0, self.trees.len())
+    }
+
     pub(crate) fn now_ms(&self) -> u64 {
         self.options.clock.now().as_millis() as u64
     }
@@ -298,13 +303,13 @@ impl<S: Store> Engine<S> {
         let accounts = &self.inner.files.accounts;
         match self.inner.is_asleep() {
             true => self.inner.lasting() + accounts.memtables.used() + accounts.log.used(),
-            false => self.inner.lasting() + self.least().awake_bytes(),
+            false => self.inner.lasting() + self.inner.least_limits().awake_bytes(),
         }
     }
 
     /// The least share with which it takes the largest unit.
     pub fn working_share(&self) -> u64 {
-        self.inner.lasting() + self.least().awake_bytes() + self.least().large_bytes()
+        self.inner.lasting() + self.inner.least_limits().awake_bytes() + self.inner.least_limits().large_bytes()
     }
 
     /// The least share with which it will work when nobody has written for a while.
@@ -314,10 +319,6 @@ impl<S: Store> Engine<S> {
             // What a memtable holds that is not worth a flush, and as much of chunks that are not full.
             false => self.inner.lasting() + (2 * jobs::IDLE_BYTES * self.inner.trees.len()) as u64,
         }
-    }
-
-    fn least(&self) -> Limits {
-        Limits::of(0, self.inner.trees.len())
     }
 
     /// With more it would do nothing better: memtables are as large as an eighth of the data, or 2 MiB, and the largest unit has what

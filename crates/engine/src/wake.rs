@@ -82,7 +82,7 @@ impl<S: Store> Inner<S> {
     /// that somebody waits.
     fn awaits_share(&self) -> bool {
         let (now, mut exec) = (self.options.clock.now(), self.exec.lock());
-        let working = self.lasting() + Limits::of(0, self.trees.len()).awake_bytes() + KEPT_FOR_LARGE;
+        let working = self.lasting() + self.least_limits().awake_bytes() + KEPT_FOR_LARGE;
         if !self.options.threads || self.share.load(Ordering::Relaxed) >= working {
             return false;
         }

@@ -52,8 +52,10 @@ const PAGE: u64 = 4096;
 /// A file at about the shares of small budgets, and what it holds in memory while it is open.
 const FILE: u64 = 4 << 20;
 const OPEN_FILE: u64 = 2 << 10;
-/// What the largest request takes while it comes: 1.5 MiB as they came, and as they are decoded.
-pub(crate) const REQUEST_BYTES: u64 = 2 * 1_572_864;
+/// A request that changes something has no more bytes than these, unless its server is told otherwise: 1.5 MiB.
+pub const REQUEST_MAX: usize = 1_572_864;
+/// What the largest request takes while it comes: its bytes as they came, and as they are decoded.
+pub(crate) const REQUEST_BYTES: u64 = 2 * REQUEST_MAX as u64;
 /// Files that wait for a merge; and tables may be a fourth larger than told, so that the least share is not too small.
 const UNMERGED: u64 = 8 * TREES as u64;
 /// What a page takes in the table of its file, and a block of the index besides its key, which stands there twice.

@@ -42,7 +42,7 @@ pub use api::{
     Asked, Command, Compare, CompareResult, CompareTarget, DeleteRange, Deleted, Guard, KeyRange, KeyValue, Op,
     OpReply, Order, Put, Range, RangeReply, Reply, SortBy, Txn, errors,
 };
-pub use capacity::{Capacity, Expected};
+pub use capacity::{Capacity, Expected, REQUEST_MAX};
 pub use import::{EachIncoming, EachOwn, Imported, Incoming, Source};
 pub use lease::{Lease, LeaseLeft};
 pub use ramekin_engine::ReadView;

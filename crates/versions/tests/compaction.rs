@@ -59,7 +59,7 @@ fn versions_that_ended_give_their_room_back_and_others_stay() {
     versions.execute(Command::Compact(kept)).unwrap();
     bytes(&versions);
     // Long values that are gone wait for the next merge that reaches them; this is it.
-    versions.engine().merge_all().unwrap();
+    versions.defragment().unwrap();
     let rest = bytes(&versions);
     assert!(rest * 9 < full * 2, "{rest} of {full} bytes are left");
     for versions in [versions.clone(), {

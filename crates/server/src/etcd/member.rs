@@ -4,6 +4,7 @@ use crate::etcd::address::Address;
 use crate::etcd::compaction::Retention;
 use crate::etcd::flags::Said;
 use ramekin_base::{Error, Result};
+use ramekin_versions::REQUEST_MAX;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,7 +19,6 @@ const QUOTA: u64 = 2 << 30;
 const PROGRESS_EVERY: Duration = Duration::from_secs(600);
 const PROGRESS_LEAST: Duration = Duration::from_millis(100);
 const MAX_TXN_OPS: usize = 128;
-const MAX_REQUEST_BYTES: usize = 1_572_864;
 const TOKEN_TTL: u64 = 300;
 const BCRYPT_COST: u32 = 10;
 
@@ -110,7 +110,7 @@ impl Member {
             cluster_token: text("initial-cluster-token", CLUSTER_TOKEN),
             quota: quota(number(said, "quota-backend-bytes", 0)?),
             max_txn_ops: number(said, "max-txn-ops", MAX_TXN_OPS)?,
-            max_request_bytes: number(said, "max-request-bytes", MAX_REQUEST_BYTES)?,
+            max_request_bytes: number(said, "max-request-bytes", REQUEST_MAX)?,
             progress_every: progress(said)?,
             retention: retention(said)?,
             auth: auth(said)?,
