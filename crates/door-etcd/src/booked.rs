@@ -147,11 +147,20 @@ pub(crate) struct HeldBody<B> {
     /// Of the call itself, as long as it is open.
     open: Vec<Reservation>,
     call: Option<Call>,
+    /// Bytes that are given at a time.
+    most: usize,
+    /// What is given next is the rest of what was cut.
+    is_cut: bool,
 }
 
 impl<B> HeldBody<B> {
     pub(crate) fn new(inner: B, held: Option<Arc<Reservation>>) -> Self {
-        Self { inner, held, rest: Bytes::new(), open: Vec::new(), call: None }
+        Self { inner, held, rest: Bytes::new(), open: Vec::new(), call: None, most: PIECE, is_cut: false }
+    }
+
+    /// Given as it comes: a connection of HTTP/1 queues small pieces and asks for more, but never behind a large one.
+    pub(crate) fn whole(self) -> Self {
+        Self { most: usize::MAX, ..self }
     }
 
     pub(crate) fn paid_by(mut self, open: Reservation) -> Self {
@@ -166,7 +175,11 @@ impl<B> HeldBody<B> {
     /// The next piece of what is to be given.
     fn piece(&mut self, data: Bytes) -> Frame<Bytes> {
         self.rest = data;
-        Frame::data(self.rest.split_to(self.rest.len().min(PIECE)))
+        let piece = self.rest.split_to(self.rest.len().min(self.most));
+        // What is paid for until the next message is asked for must not keep all of this one behind its last piece.
+        let is_copied = self.held.is_none() && !self.rest.is_empty() || self.is_cut;
+        self.is_cut = self.held.is_none() && !self.rest.is_empty();
+        Frame::data(if is_copied { Bytes::copy_from_slice(&piece) } else { piece })
     }
 
     /// All of it has what pays for it with it.

@@ -303,7 +303,8 @@ pub(crate) async fn answer_done<T: prost::Message>(
     Ok(paid(message, memory))
 }
 
-fn book_encoded(message: &impl prost::Message, memory: &mut Option<Reservation>) -> Result<()> {
+/// Books what a message takes while it is encoded, beside what it takes as it is.
+pub(crate) fn book_encoded(message: &impl prost::Message, memory: &mut Option<Reservation>) -> Result<()> {
     let bytes = message.encoded_len() as u64;
     match memory {
         Some(memory) if bytes > SMALL_ANSWER => memory.grow(ENCODED_TIMES * bytes),

@@ -92,7 +92,7 @@ const TIMES: u64 = 4;
 const OBJECT: u64 = 1280;
 const PLACE: u64 = 128;
 /// What an answer takes besides itself while it is made a text: its bytes, its message, and the text.
-const ANSWER_TIMES: u64 = 5;
+const ANSWER_TIMES: u64 = 8;
 
 type Answer = Response<HeldBody<Body>>;
 

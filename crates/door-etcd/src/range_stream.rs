@@ -7,7 +7,7 @@
 
 use crate::auth::{Access, Caller};
 use crate::convert;
-use crate::door::Door;
+use crate::door::{Door, book_encoded};
 use crate::errors::status;
 use crate::wire::etcdserverpb as pb;
 use prost::Message;
@@ -151,8 +151,11 @@ impl Task {
         Ok(())
     }
 
-    async fn send(&self, response: pb::RangeResponse, memory: Option<Reservation>) -> Result<(), ()> {
+    async fn send(&self, response: pb::RangeResponse, mut memory: Option<Reservation>) -> Result<(), ()> {
         let chunk = pb::RangeStreamResponse { range_response: Some(response) };
-        self.send.send(Ok((chunk, memory))).await.map_err(|_| ())
+        let booked = book_encoded(&chunk, &mut memory).map_err(|error| status(&error));
+        let is_booked = booked.is_ok();
+        self.send.send(booked.map(|()| (chunk, memory))).await.map_err(|_| ())?;
+        if is_booked { Ok(()) } else { Err(()) }
     }
 }

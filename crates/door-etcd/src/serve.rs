@@ -20,7 +20,7 @@ use crate::wire::etcdserverpb::maintenance_server::MaintenanceServer;
 use crate::wire::etcdserverpb::watch_server::WatchServer;
 use crate::wire::v3electionpb::election_server::ElectionServer;
 use crate::wire::v3lockpb::lock_server::LockServer;
-use ::http::{HeaderMap, Method, Request, Response, StatusCode};
+use ::http::{HeaderMap, Method, Request, Response, StatusCode, Version};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -234,11 +234,13 @@ async fn answer(door: Door, routes: Routes, peer: Peer, request: Request<Incomin
         .headers()
         .get(::http::header::CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
-    Ok(match is_grpc {
+    let pieces = request.version() >= Version::HTTP_2;
+    let answer = match is_grpc {
         true if matches!(peer.serves, Serves::All | Serves::Grpc) => call(door, routes, peer.name, request).await,
         true => held(http::not_found()),
         false => plain(door, routes, &peer, request).await,
-    })
+    };
+    Ok(if pieces { answer } else { answer.map(HeldBody::whole) })
 }
 
 fn held(answer: Response<Full<Bytes>>) -> Answer {
