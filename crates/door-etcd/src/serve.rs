@@ -195,7 +195,7 @@ async fn connection(shared: &Shared, stream: Stream, peer: Peer) {
         .max_send_buf_size(SEND_BUFFER)
         .keep_alive_interval(Duration::from_secs(2 * 3600))
         .keep_alive_timeout(Duration::from_secs(20));
-    server.http1().timer(TokioTimer::new());
+    server.http1().timer(TokioTimer::new()).max_buf_size(SEND_BUFFER);
     let (door, routes) = (shared.door.clone(), shared.routes.clone());
     let service = service_fn(move |request| answer(door.clone(), routes.clone(), peer.clone(), request));
     let gathered = Gathered::new(stream);
